@@ -1,4 +1,4 @@
-"""`entrepot fsck`, `gc`, `backup`, `restore`: looking after what a site holds."""
+"""`entrepot fsck`, `gc`, `backup`, `restore`: check, clean up, back up and restore a site."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 CLEAN = 0
 FOUND = 3
-"""`fsck` found something wrong."""
+"""Exit status of `fsck` if data is missing or damaged, and of `backup` if the journal is."""
 UNCHECKED = 4
-"""`fsck` or `gc` found nothing wrong, and could not look everywhere."""
+"""Exit status of `fsck` and `gc` if nothing is wrong as far as was checked, but not everything could be checked."""
 DAY_SECONDS = 86_400.0
 
 UnnamedMax = Annotated[
@@ -31,13 +31,13 @@ UnnamedMax = Annotated[
         "--unnamed-max",
         metavar="KEYS",
         min=0,
-        help="Give a backend's listing up behind so many keys that the journal does not name.",
+        help="Stop the listing of a backend after this number of keys that the journal does not name.",
     ),
 ]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make these commands of *app*."""
+    """Add these commands to *app*."""
     for command in (fsck, gc, backup, restore):
         app.command(command.__name__)(command)
 
@@ -49,47 +49,56 @@ def fsck(
         bool, typer.Option("--replay", help="Compare every table with a replay of the whole journal.")
     ] = False,
     mend: Annotated[
-        bool, typer.Option("--mend", help="Have copies that are absent or damaged mended from good ones.")
+        bool, typer.Option("--mend", help="Have absent and damaged copies repaired from good ones.")
     ] = False,
     unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
 ) -> int:
-    """Check the journal, its tables against each other and against the bytes, also while the site is served.
+    """Check the journal, and its tables against each other and against the stored blocks. The site may be served.
 
-    Exit status 0: nothing is wrong (what only wastes space is told). 3: something is missing or damaged. 4: nothing is,
-    as far as could be checked, but a backend could not be reached or not be listed to its end."""
+    Exit status 0: nothing is wrong; wasted space is reported. 3: something is missing or damaged. 4: nothing is wrong
+    as far as was checked, but a backend could not be reached or could not be listed completely."""
     from gateway.blocks.fsck.findings import Severity
+    from gateway.cli import text_maintenance
     from gateway.site.admin import maintenance
 
     async def work(site: Site) -> FsckReport:
-        with step_progress(quiet=json) as told:
+        with step_progress(quiet=json) as on_progress:
             return await maintenance.fsck(
-                site, read=read, replay=replay, mend=mend, unnamed_max=unnamed_max, progress=told
+                site, read=read, replay=replay, mend=mend, unnamed_max=unnamed_max, progress=on_progress
             )
 
     report = run_on_site(folder, work, with_storage=True, strict=False)
-    print_result(maintenance.plain(report), as_json=json, text=lambda: maintenance.spell(report))
+    print_result(
+        text_maintenance.fsck_to_dict(report), as_json=json, text=lambda: text_maintenance.fsck_to_text(report)
+    )
     return {Severity.WRONG: FOUND, Severity.UNCHECKED: UNCHECKED}.get(report.worst, CLEAN)
 
 
 def gc(
     folder: SiteArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
+    ] = False,
     unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
 ) -> int:
-    """Take away at once what nobody names any more, instead of waiting for the keeper.
+    """Delete now what is not used any more, instead of waiting for the keeper.
 
-    Exit status 4: a backend could not be reached, or not be listed to its end; the others were looked at."""
+    Exit status 4: a backend could not be reached or could not be listed completely; the others were cleaned up."""
+    from gateway.cli import text_maintenance
     from gateway.site.admin import maintenance
 
     async def work(site: Site) -> Waste:
-        with step_progress(quiet=json) as told:
-            return await maintenance.gc(site, dry_run=dry_run, unnamed_max=unnamed_max, progress=told)
+        with step_progress(quiet=json) as on_progress:
+            return await maintenance.gc(site, dry_run=dry_run, unnamed_max=unnamed_max, progress=on_progress)
 
     waste = run_on_site(folder, work, with_storage=True)
-    word = "would go" if dry_run else "left"
-    print_result(maintenance.plain_waste(waste), as_json=json, text=lambda: maintenance.spell_waste(waste, word))
+    print_result(
+        text_maintenance.waste_to_dict(waste),
+        as_json=json,
+        text=lambda: text_maintenance.waste_to_text(waste, dry_run=dry_run),
+    )
     return UNCHECKED if waste.unchecked else CLEAN
 
 

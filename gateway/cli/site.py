@@ -21,7 +21,7 @@ ROOT_SECRET_KEY = "ENTREPOT_ROOT_SECRET_KEY"  # noqa: S105 (a variable's name)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make these commands of *app*."""
+    """Add these commands to *app*."""
     app.command("init")(init)
     app.command("status")(status)
     app.command("version")(version)
@@ -91,33 +91,33 @@ def takeover(
 
 
 def status(folder: SiteArgument, json: Json = False) -> None:
-    """Who serves the site, what it holds, and what is not yet where it should be."""
-    from gateway.cli import text_replication
+    """Show who serves the site, what it stores, and which copies are not yet complete."""
+    from gateway.cli import text_replication, text_server_status
     from gateway.site import replication_status
-    from gateway.site.admin import server_status
-    from gateway.site.admin.site_counts import describe
+    from gateway.site.admin.server_status import config_file_version, read_server_status
+    from gateway.site.admin.site_counts import read_site_counts
 
     async def work(site: Site) -> tuple[dict[str, Any], replication_status.ReplicationStatus]:
-        facts = {**describe(site), "config": site.config.version}
-        return facts, await replication_status.read_status(
+        counts = {**read_site_counts(site), "config": site.config.version}
+        return counts, await replication_status.read_status(
             site.journal_path, site.config.topology(site.folder), site.timing.clock
         )
 
-    described, found = run_on_site(folder, work)
-    asked = server_status.ask(folder)
-    facts = {**described, "config_file": server_status.file_version(folder), **server_status.plain(asked)}
+    counts, replication = run_on_site(folder, work)
+    server, file_version = read_server_status(folder), config_file_version(folder)
+    facts = {**counts, "config_file": file_version, **text_server_status.to_dict(server)}
 
-    def spelt() -> list[str]:
-        shown = {**described, "serving": facts["serving"]}
-        lines = [f"{key}: {_shown(key, value)}" for key, value in shown.items()]
-        lines += server_status.spell(asked, str(facts["config_file"]))
-        return [*lines, *text_replication.to_text(found)]
+    def to_text() -> list[str]:
+        shown = {**counts, "serving": facts["serving"]}
+        lines = [f"{key}: {_format_fact(key, value)}" for key, value in shown.items()]
+        lines += text_server_status.to_text(server, file_version)
+        return [*lines, *text_replication.to_text(replication)]
 
-    print_result(facts | text_replication.to_dict(found), as_json=json, text=spelt)
+    print_result(facts | text_replication.to_dict(replication), as_json=json, text=to_text)
 
 
 def version(json: Json = False) -> None:
-    """This program's version, and those of what its journal rests on."""
+    """Print the versions of Entrepot, Python and SQLite."""
     import platform
     import sqlite3
 
@@ -127,9 +127,9 @@ def version(json: Json = False) -> None:
     print_result(facts, as_json=json, text=lambda: [f"{key} {value}" for key, value in facts.items()])
 
 
-def _shown(key: str, value: Any) -> str:
+def _format_fact(key: str, value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{name}={_shown(name, each)}" for name, each in value.items())
+        return " ".join(f"{name}={_format_fact(name, each)}" for name, each in value.items())
     if key == "since":
         return format_time(int(value * 1e9))
     return "no" if value is None else str(value)

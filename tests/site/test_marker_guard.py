@@ -223,7 +223,7 @@ def test_a_served_site_says_where_it_can_that_a_marker_is_gone(tmp_path: Path) -
         assert said() == 2, "once in each process"
         shown = run_entrepot("status", str(endpoint.dir)).stdout
         assert "backend disk: NOT USABLE as it should be: it does not bear this site's marker" in shown
-        assert "(says keeper, worker 0)" in shown
+        assert "(reported by keeper, worker 0)" in shown
         (row,) = entrepot(endpoint, "backend", "list")
         assert "does not bear this site's marker" in row["health"]
         marker.write_bytes(ours)

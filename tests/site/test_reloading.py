@@ -200,7 +200,7 @@ def test_an_edit_refused_for_a_reason_that_may_pass_is_tried_again_and_told_of_o
     assert f"version {before} stays in force for now: the file is tried again automatically" in said
     until(lambda: watch(endpoint, "/healthz")[1]["config_refused"]["tries"] > 1, "another try")
     shown = run_entrepot("status", str(endpoint.dir)).stdout
-    assert f"config: entrepot.toml differs from what is in force ({before}): refused, and is tried again in " in shown
+    assert f"config: entrepot.toml differs from the config in force ({before}): refused, and retried in " in shown
     assert "backends.late: " in shown
     told = [each for each in lines(endpoint) if each["event"] == "config refused" and "backends.late" in each["why"]]
     # by the one who asked; and perhaps before, when the change was seen

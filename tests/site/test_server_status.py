@@ -1,4 +1,4 @@
-"""`entrepot status` says which config the processes of a served site run, and what they cannot use."""
+"""`entrepot status` reports which config the processes of a served site run, and which backends they cannot use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli import text_server_status
 from gateway.site.admin import server_status
 from tests.endpoint import run_entrepot, started
 from tests.site.running import change_config, watch
@@ -19,45 +20,45 @@ def process(config: str, **backends: str) -> dict[str, Any]:
     return {"pid": 2, "well": True, "restarts": 0, "config": config, **({"backends": backends} if backends else {})}
 
 
-def told(monkeypatch: pytest.MonkeyPatch, **processes: dict[str, Any]) -> server_status.ServerStatus:
+def read_status(monkeypatch: pytest.MonkeyPatch, **processes: dict[str, Any]) -> server_status.ServerStatus:
     monkeypatch.setattr(server_status, "read_serving", lambda folder: SERVING)
-    monkeypatch.setattr(server_status, "_health", lambda address: {"config": "new", "processes": processes})
-    return server_status.ask(Path("site"))
+    monkeypatch.setattr(server_status, "_read_health", lambda address: {"config": "new", "processes": processes})
+    return server_status.read_server_status(Path("site"))
 
 
-def test_who_runs_another_config_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = told(monkeypatch, keeper=process("new"), worker=process("old"), late=process(""))
-    assert server_status.spell(found, "new") == [
-        "config: worker runs old, and not new",
-        "config: late runs none yet, and not new",
+def test_processes_with_another_config_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = read_status(monkeypatch, keeper=process("new"), worker=process("old"), late=process(""))
+    assert text_server_status.to_text(status, "new") == [
+        "config: worker runs old, not new",
+        "config: late runs none yet, not new",
     ]
-    plain = server_status.plain(found)
-    assert plain["serving"]["config"] == "new"
-    assert plain["other_configs"] == {"worker": "old", "late": ""}
+    facts = text_server_status.to_dict(status)
+    assert facts["serving"]["config"] == "new"
+    assert facts["other_configs"] == {"worker": "old", "late": ""}
 
 
-def test_a_backend_that_some_cannot_use_is_told_once_for_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = told(
+def test_an_unusable_backend_is_reported_once_for_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = read_status(
         monkeypatch, keeper=process("new", disk="gone"), one=process("new", disk="gone"), two=process("new", disk="x")
     )
-    assert server_status.spell(found, "new") == [
-        "backend disk: NOT USABLE as it should be: gone (says keeper, one)",
-        "backend disk: NOT USABLE as it should be: x (says two)",
+    assert text_server_status.to_text(status, "new") == [
+        "backend disk: NOT USABLE as it should be: gone (reported by keeper, one)",
+        "backend disk: NOT USABLE as it should be: x (reported by two)",
     ]
 
 
-def test_one_that_serves_and_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(address: str) -> dict[str, Any]:
         raise ConnectionRefusedError("nobody listens")
 
     monkeypatch.setattr(server_status, "read_serving", lambda folder: SERVING)
-    monkeypatch.setattr(server_status, "_health", silent)
-    assert server_status.spell(server_status.ask(Path("site")), "new") == [
+    monkeypatch.setattr(server_status, "_read_health", silent)
+    assert text_server_status.to_text(server_status.read_server_status(Path("site")), "new") == [
         "serving: it does not answer: nobody listens"
     ]
 
 
-def test_status_shows_the_config_in_force_and_that_the_file_is_another(tmp_path: Path) -> None:
+def test_status_shows_the_config_in_force_and_that_the_file_differs(tmp_path: Path) -> None:
     with started(tmp_path / "site", ["--workers", "1"]) as (endpoint, _):
         facts = json.loads(run_entrepot("status", str(endpoint.dir), "--json").stdout)
         version = watch(endpoint, "/healthz")[1]["config"]
@@ -69,7 +70,7 @@ def test_status_shows_the_config_in_force_and_that_the_file_is_another(tmp_path:
         assert "differs" not in shown
         change_config(endpoint.dir, 'keep = ["disk"]', 'keep = ["nowhere"]')
         shown = run_entrepot("status", str(endpoint.dir)).stdout
-        assert f"config: entrepot.toml differs from what is in force ({version}): refused: " in shown
+        assert f"config: entrepot.toml differs from the config in force ({version}): refused: " in shown
         assert "nowhere" in shown
     stopped = json.loads(run_entrepot("status", str(endpoint.dir), "--json", check=False).stdout or "{}")
     assert stopped.get("serving") is None

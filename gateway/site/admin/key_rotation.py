@@ -1,8 +1,8 @@
-"""What an operator does about the keys that seal: rotate the master key, renew ring keys, look at them.
+"""Rotate the master key, renew ring keys, list ring keys.
 
-Rotating wraps ring keys and users' secrets anew and touches no block. It can be killed anywhere: the new master key is
-durable before anything is wrapped under it, the old one stays in the file, and rotating again finishes what was begun
-before it begins anew.
+A rotation wraps ring keys and users' secrets under a new master key, and rewrites no block. It may be killed at any
+point: the new master key is durable before anything is wrapped under it, and the old one stays in the file. The next
+call finishes a rotation that was interrupted, before a new one can begin.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from gateway.site.site import Site
 
 BATCH_KEYS = 200
-"""Keys that one command wraps anew."""
+"""Keys that one command replaces."""
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
-"""Called with how many are done and how many there are."""
+"""Called with the number of keys that are done, and the number of all keys."""
 
 
 class RotationResult(NamedTuple):
     master: str
-    """The id of the master key that wraps everything now."""
+    """The id of the master key under which everything is wrapped now."""
     ring_keys: int
     secrets: int
     finished_earlier: bool
-    """An earlier rotation was finished, and no new master key was made."""
+    """True if an interrupted rotation was finished, and no new master key was made."""
 
 
 class RingKeyInfo(NamedTuple):
@@ -45,45 +45,46 @@ class RingKeyInfo(NamedTuple):
     master: str
     made_ns: int
     active: bool
-    """It seals what its tenant writes now."""
+    """Whether it seals the blocks that its tenant writes now."""
     blocks: int
 
 
 async def rotate_master_key(site: Site, progress: Progress = lambda done, of: None) -> RotationResult:
-    """Wrap all ring keys and secrets under a new master key; or, if a rotation was cut short, finish that one."""
-    unfinished = bool(_elsewhere(site, "ring_key")) or bool(_elsewhere(site, "access_key"))
+    """Wrap all ring keys and secrets under a new master key. If a rotation was interrupted, finish that one instead."""
+    unfinished = bool(_count_under_old_master(site, "ring_key")) or bool(_count_under_old_master(site, "access_key"))
     if not unfinished:
         site.keyring.add_master()
     failpoints.reach("rotate-added")
-    total = _elsewhere(site, "ring_key") + _elsewhere(site, "access_key")
+    total = _count_under_old_master(site, "ring_key") + _count_under_old_master(site, "access_key")
     done, ring_keys, secrets = 0, 0, 0
-    for batch in _batches(_rewrapped(site)):
+    for batch in _batches(_rewrap_ring_keys(site)):
         ring_keys += await site.journal.send(RewrapRingKeys(tuple(batch)))
         progress(done := done + len(batch), total)
     failpoints.reach("rotate-half")
-    for resealed in _batches(_resealed(site)):
+    for resealed in _batches(_reseal_secrets(site)):
         secrets += await site.journal.send(ResealAccessKeys(tuple(resealed)))
         progress(done := done + len(resealed), total)
     return RotationResult(site.keyring.masters.current.id, ring_keys, secrets, unfinished)
 
 
 async def renew_ring_key(site: Site, tenant: str = TENANT) -> int:
-    """A new ring key for what *tenant* writes from now on, of the config's mode. Answers its id."""
+    """Make a ring key in the config's sealing mode, for all blocks that *tenant* writes from now on. Returns its id."""
     rows = site.store.query("SELECT ring_key FROM tenant WHERE name = ?", (tenant,))
     if not rows:
         raise Misconfigured(f"the site has no tenant {tenant}")
     master = site.keyring.masters.current
     while True:
-        drawn = await site.journal.send(DrawRingKeyId())
-        wrapped = wrap_ring_key(master, new_ring_key(drawn, MODES[site.config.sealing.mode]), tenant)
+        ring_key_id = await site.journal.send(DrawRingKeyId())
+        wrapped = wrap_ring_key(master, new_ring_key(ring_key_id, MODES[site.config.sealing.mode]), tenant)
         try:
-            return int(await site.journal.send(AddRingKey(drawn, tenant, rows[0][0], wrapped, master.id)))
+            return int(await site.journal.send(AddRingKey(ring_key_id, tenant, rows[0][0], wrapped, master.id)))
         except NameExists:
-            continue  # the id was drawn before a restart of the committer, and used
+            continue  # the committer restarted after it drew the id, and has used the id since
 
 
 async def renew_ring_key_if_mode_changed(site: Site, tenant: str = TENANT) -> bool:
-    """Ring keys have a mode for good, so another mode in the config takes a new one."""
+    """Renew the ring key of *tenant* if the config has another sealing mode: the mode of a ring key never changes.
+    Returns whether it was renewed."""
     (row,) = site.store.query("SELECT id FROM tenant WHERE name = ?", (tenant,))
     if site.keyring.active(row[0]).mode == MODES[site.config.sealing.mode]:
         return False
@@ -92,7 +93,7 @@ async def renew_ring_key_if_mode_changed(site: Site, tenant: str = TENANT) -> bo
 
 
 def list_ring_keys(site: Site) -> list[RingKeyInfo]:
-    """All ring keys, oldest first."""
+    """Return all ring keys, the oldest first."""
     rows = site.store.query(
         "SELECT r.id, t.name, r.master, r.made_ns, t.ring_key = r.id FROM ring_key r JOIN tenant t ON t.id = r.tenant"
         " ORDER BY r.made_ns, r.id"
@@ -112,14 +113,14 @@ def list_ring_keys(site: Site) -> list[RingKeyInfo]:
     ]
 
 
-def _elsewhere(site: Site, table: str) -> int:
-    """How many keys of a table are wrapped under a master key that is not the current one."""
+def _count_under_old_master(site: Site, table: str) -> int:
+    """Return how many keys in *table* are wrapped under a master key other than the current one."""
     current = site.keyring.masters.current.id
     (row,) = site.store.query(f"SELECT count(*) FROM {table} WHERE master <> ?", (current,))
     return int(row[0])
 
 
-def _rewrapped(site: Site) -> Iterator[tuple[int, bytes, bytes, str]]:
+def _rewrap_ring_keys(site: Site) -> Iterator[tuple[int, bytes, bytes, str]]:
     current = site.keyring.masters.current
     rows = site.store.query(
         "SELECT r.id, t.name, r.wrapped, r.master FROM ring_key r JOIN tenant t ON t.id = r.tenant WHERE r.master <> ?",
@@ -130,7 +131,7 @@ def _rewrapped(site: Site) -> Iterator[tuple[int, bytes, bytes, str]]:
         yield ring_key, wrapped, wrap_ring_key(current, opened, tenant), current.id
 
 
-def _resealed(site: Site) -> Iterator[tuple[str, bytes, bytes, str]]:
+def _reseal_secrets(site: Site) -> Iterator[tuple[str, bytes, bytes, str]]:
     current = site.keyring.masters.current
     rows = site.store.query("SELECT access_key, secret, master FROM access_key WHERE master <> ?", (current.id,))
     for access_key, secret, master in rows:

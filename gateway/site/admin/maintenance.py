@@ -1,12 +1,12 @@
-"""What is done about what a site holds: the background work, and checking and collecting when somebody asks."""
+"""The background workers of a site, and the work of `entrepot fsck` and `entrepot gc`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gateway.blocks.fsck.findings import FsckReport, Severity
+from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.fsck import check_site
-from gateway.blocks.maintenance import gc as collecting
+from gateway.blocks.maintenance import gc as block_gc
 from gateway.blocks.maintenance.compactor import Compactor
 from gateway.blocks.maintenance.expiry import Expiry
 from gateway.blocks.maintenance.gc import Waste
@@ -31,22 +31,16 @@ from gateway.site.paths import journal_folder
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-_WORDS = {
-    Severity.NONE: "clean",
-    Severity.WASTE: "sound; some space is wasted",
-    Severity.UNCHECKED: "sound as far as it could be checked, which was NOT everywhere",
-    Severity.WRONG: "NOT sound",
-}
 DAY_SECONDS = 86_400.0
 
 
 def expire_seconds(config: Config) -> float:
-    """After how long an upload that nobody came back to is aborted."""
+    """Return the age in seconds at which a multipart upload that was not completed is aborted."""
     return config.uploads.expire_days * DAY_SECONDS
 
 
 def background_workers(site: Site) -> list[Worker]:
-    """Everything that is done in the background at a site."""
+    """Return the workers that do the background work of *site*."""
     store, journal, storage = site.store, site.journal, site.storage
 
     def restamp(ring_key: int, policy: int, wanted: frozenset[int]) -> WriteContext:
@@ -102,22 +96,24 @@ async def fsck(
     unnamed_max: int = UNNAMED_MOST,
     progress: Progress = no_progress,
 ) -> FsckReport:
-    """Check the journal, tables against each other and against the bytes; with *read*, open every frame; with *replay*,
-    compare the tables with a replay of the journal; with *mend*, have the keeper mend what is absent or damaged.
-    *unnamed_max*: keys of a backend that the journal does not name, before its listing is given up.
+    """Check the journal, and its tables against each other and against the stored blocks.
 
-    Raises `Misconfigured` as `gc`, with *mend* also where another copy of this site's folder has gone on with a
-    backend; and `DiskFull` where the scratch file of a replay has no room."""
+    *read*: read and open every frame. *replay*: compare the tables with a replay of the journal. *mend*: record absent
+    and damaged copies in the journal, so that the keeper repairs them. *unnamed_max*: the listing of a backend stops
+    after this number of keys that the journal does not name.
+
+    Raises `Misconfigured` if another version of Entrepot serves the site, and with *mend* also if another copy of this
+    site's folder has taken over a backend. Raises `DiskFull` if there is no space for the scratch file of a replay."""
     _require_own_schema(site)
     if mend:
         await site.storage.stamp()
     database = JournalPaths(journal_folder(site.folder, site.config)).database
     keys = BlockKeys(site.keyring.sealing) if read else None
 
-    async def note(block: bytes, place: int, word: str) -> None:
-        await site.journal.send(SuspectCopy(block, place, word))
+    async def report_copy(block: bytes, backend: int, reason: str) -> None:
+        await site.journal.send(SuspectCopy(block, backend, reason))
 
-    backends, mending = site.storage.backends, note if mend else None
+    backends, mending = site.storage.backends, report_copy if mend else None
     return await check_site(
         database,
         site.store,
@@ -133,76 +129,30 @@ async def fsck(
 async def gc(
     site: Site, *, dry_run: bool = False, unnamed_max: int = UNNAMED_MOST, progress: Progress = no_progress
 ) -> Waste:
-    """What could go; unless *dry_run*, it goes, and this is what is left. *unnamed_max* as for `fsck`.
+    """Delete what is not used any more, and return what is left. With *dry_run*, delete nothing, and return what would
+    be deleted. *unnamed_max*: see `fsck`.
 
-    Raises `Misconfigured` where another version has made the tables, or another copy of this site's folder has gone on
-    with a backend."""
+    Raises `Misconfigured` if another version of Entrepot serves the site, or if another copy of this site's folder has
+    taken over a backend."""
     _require_own_schema(site)
     backends, limits = site.storage.backends, ListingLimits(unnamed_max, site.timing)
     if dry_run:
-        return await collecting.survey(site.store, backends, progress, limits)
+        return await block_gc.survey(site.store, backends, progress, limits)
     await site.storage.stamp()
-    # copies are the keeper's alone: nobody else puts a block anywhere
+    # Without the workers that place copies: only the keeper makes copies of blocks.
     workers = [each for each in background_workers(site) if not isinstance(each, Planner | Mover)]
-    return await collecting.collect(
+    return await block_gc.collect(
         site.store, site.journal, backends, workers, site.timing, progress, refresh=site.storage.stamp, limits=limits
     )
 
 
 def _require_own_schema(site: Site) -> None:
-    """What looks at each of them asks for those of its own version; a site that is served goes on with those of the
-    version that serves it, also once another one is installed."""
+    """Check that the journal's tables have the schema of this version, whose statements read every table. If another
+    version of Entrepot was installed while the site is served, the tables keep the schema of the version that serves.
+    Raises `Misconfigured`."""
     ((schema,),) = site.store.query("PRAGMA user_version")
     if schema != len(STEPS):
         raise Misconfigured(
-            f"the journal has schema {schema}, and this version of entrepot looks at schema {len(STEPS)}: another "
-            "version serves the site, so restart that first"
+            f"the journal has schema {schema}, and this version of entrepot needs schema {len(STEPS)}: another "
+            "version serves the site; restart that first"
         )
-
-
-def plain(report: FsckReport) -> dict[str, Any]:
-    """A report as plain values."""
-    return {
-        "status": {Severity.NONE: "clean"}.get(report.worst, report.worst.name.lower()),
-        "kinds": dict(report.kinds),
-        "looked_at": dict(report.counted),
-        "unchecked": report.unchecked,
-        "to_mend": len(report.to_mend),
-        "findings": [{**each._asdict(), "severity": each.severity.name.lower()} for each in report.findings],
-    }
-
-
-def spell(report: FsckReport) -> list[str]:
-    """A report for people."""
-    looked = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in sorted(report.counted.items()))
-    lines = [f"{each.severity.name.lower()}: {each.kind}: {each.where}: {each.what}" for each in report.findings]
-    more = report.kinds.total() - len(report.findings)
-    if more:
-        lines.append(f"and {more} more")
-    word = _WORDS[report.worst]
-    if report.to_mend:
-        lines.append(f"copies that the keeper mends while the site is served: {len(report.to_mend)}")
-    return [*lines, f"looked at {looked}", word]
-
-
-def plain_waste(waste: Waste) -> dict[str, Any]:
-    """Waste as plain values."""
-    return {
-        "freed": waste.freed,
-        "blocks": {state.value: count for state, count in waste.blocks.items()},
-        "bytes": {state.value: size for state, size in waste.bytes.items()},
-        "sparse_blocks": waste.sparse_blocks,
-        "sparse_bytes": waste.sparse_bytes,
-        "unchecked": dict(waste.unchecked),
-    }
-
-
-def spell_waste(waste: Waste, word: str) -> list[str]:
-    """Waste for people; *word*: `would go` or `left`."""
-    lines = [
-        f"{word}: {count} {state.value} block(s), {waste.bytes[state]} bytes" for state, count in waste.blocks.items()
-    ]
-    lines += [f"not looked at to the end: {name}: {why}" for name, why in waste.unchecked.items()]
-    lines.append(f"{word}: {waste.freed} freed file(s), part(s) or upload(s) to be taken apart")
-    lines.append(f"{word}: {waste.sparse_bytes} dead bytes in {waste.sparse_blocks} pack(s) to be written anew")
-    return lines

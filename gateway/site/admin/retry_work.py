@@ -1,4 +1,4 @@
-"""Work on copies that nobody tries more than once a day any more, tried now: for who has mended what was in its way."""
+"""Retry the background work on blocks that is otherwise retried once a day: for operators who removed its obstacle."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from gateway.timing import Clock
 if TYPE_CHECKING:
     from gateway.blocks.protocols import Tables, WorkerJournal
 
-SLICE = 128
+BATCH_BLOCKS = 128
+"""Blocks that one command resets."""
 
 
 async def retry_failed_work(store: Tables, journal: WorkerJournal, clock: Clock) -> int:
-    """Have every block that was set aside, or that is lost, looked at now, as if it had never failed. Answers how many
-    there were. One that fails again is set aside again, and one without a good copy is lost again."""
+    """Reset the work on every block that was set aside or is lost, so that it is due now with no failed attempts.
+    Returns the number of these blocks. If the work fails again, the block is set aside or lost again."""
     after, count = b"", 0
     while True:
         rows = store.query(
-            "SELECT block, word FROM work WHERE state > 0 AND block > ? ORDER BY block LIMIT ?", (after, SLICE)
+            "SELECT block, word FROM work WHERE state > 0 AND block > ? ORDER BY block LIMIT ?", (after, BATCH_BLOCKS)
         )
         if rows:
             now_ns = clock.wall_ns()
-            again = (Fail(block, now_ns, int(WorkState.WAITING), 0, word) for block, word in rows)
-            count += await journal.send(FailWork(tuple(again)))
-        if len(rows) < SLICE:
+            resets = (Fail(block, now_ns, int(WorkState.WAITING), 0, word) for block, word in rows)
+            count += await journal.send(FailWork(tuple(resets)))
+        if len(rows) < BATCH_BLOCKS:
             return count
         after = rows[-1][0]

@@ -1,4 +1,4 @@
-"""What a site holds, in a few numbers. Reads counters that the journal keeps; scans nothing that is large."""
+"""Counts of what a site stores, from the counters in the journal's tables. No large table is scanned."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from gateway.site.site import Site
 
 
-def describe(site: Site) -> dict[str, Any]:
-    """Plain values for people and programs."""
+def read_site_counts(site: Site) -> dict[str, Any]:
+    """Return the site's id, name and incarnation, and its counts, as plain values."""
     query = site.store.query
     (buckets, objects, versions, size, uploads) = query(
         "SELECT count(*), coalesce(sum(objects), 0), coalesce(sum(versions), 0), coalesce(sum(size), 0),"

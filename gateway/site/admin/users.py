@@ -1,4 +1,4 @@
-"""What an operator does about users and their access keys. Secrets are sealed here, on the way to the committer."""
+"""Manage users and their access keys. Secrets are sealed here, before they are sent to the committer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TENANT = "default"
 
 
 class NewAccessKey(NamedTuple):
-    """An access key as it is told once, to who asked for it."""
+    """A new access key with its secret, which is shown only once. `repr` omits the secret."""
 
     user: str
     access_key: str
@@ -42,13 +42,14 @@ class AccessKeyInfo(NamedTuple):
 
 
 def choose_access_key(user: str, access_key: str | None = None, secret: str | None = None) -> NewAccessKey:
-    """What was asked for, checked; drawn at random where nothing was. Raises `InvalidArgument`."""
+    """Return the access key for *user*. *access_key* and *secret* are validated, or drawn at random if they are None.
+    Raises `InvalidArgument`."""
     chosen = names.new_access_key() if access_key is None else names.check_access_key(access_key)
     return NewAccessKey(user, chosen, names.new_secret() if secret is None else names.check_secret(secret))
 
 
 async def add_user(site: Site, name: str, access_key: str | None = None, secret: str | None = None) -> NewAccessKey:
-    """Make a user with a first access key. Raises `UserExists`, `AccessKeyExists`, `InvalidArgument`."""
+    """Create a user with a first access key. Raises `UserExists`, `AccessKeyExists`, `InvalidArgument`."""
     key = choose_access_key(names.check_user(name), access_key, secret)
     master = site.keyring.masters.current
     sealed = seal_secret(master, key.access_key, key.secret)
@@ -57,14 +58,15 @@ async def add_user(site: Site, name: str, access_key: str | None = None, secret:
 
 
 async def remove_user(site: Site, name: str) -> None:
-    """Raises `NoSuchUser`, `NotEmpty` while the user owns buckets, `AccessDenied` for the root user."""
+    """Remove a user and all its access keys. Raises `NoSuchUser`, `NotEmpty` if the user owns buckets, and
+    `AccessDenied` for the root user."""
     await site.journal.send(RemoveUser(name))
 
 
 async def add_access_key(
     site: Site, user: str, access_key: str | None = None, secret: str | None = None
 ) -> NewAccessKey:
-    """One more access key. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
+    """Add an access key for *user*. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
     key = choose_access_key(user, access_key, secret)
     master = site.keyring.masters.current
     sealed = seal_secret(master, key.access_key, key.secret)
@@ -73,18 +75,18 @@ async def add_access_key(
 
 
 async def remove_access_key(site: Site, access_key: str) -> None:
-    """Raises `NoSuchAccessKey`, `AccessDenied` for the root user's last one."""
+    """Remove an access key. Raises `NoSuchAccessKey`, and `AccessDenied` for the last key of the root user."""
     await site.journal.send(RemoveAccessKey(access_key))
 
 
 def list_users(site: Site) -> list[UserInfo]:
-    """All users, by name."""
+    """Return all users, sorted by name."""
     rows = site.store.query("SELECT name, root, buckets, access_keys, made_ns FROM user ORDER BY name")
     return [UserInfo(name, bool(root), buckets, unpack(keys) or (), made) for name, root, buckets, keys, made in rows]
 
 
 def list_access_keys(site: Site, user: str | None = None) -> list[AccessKeyInfo]:
-    """Access keys, of one user or of all, by user and age. Raises `NoSuchUser`."""
+    """Return the access keys of *user*, or of all users if it is None, sorted by user and age. Raises `NoSuchUser`."""
     if user is not None and not site.store.query("SELECT 1 FROM user WHERE name = ?", (user,)):
         raise NoSuchUser(user)
     rows = site.store.query("SELECT access_key, user, made_ns FROM access_key ORDER BY user, made_ns, access_key")
