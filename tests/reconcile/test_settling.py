@@ -160,7 +160,7 @@ async def test_a_damaged_copy_that_somebody_met_is_mended_from_a_good_one(site: 
     await site.move()
     memory = site.places[0]
     for key, value in list(memory._values.items()):
-        memory._values[key] = value[:100] + b"\0" + value[101:]
+        memory._values[key] = value[:100] + bytes([value[100] ^ 1]) + value[101:]
         await site.journal.send(SuspectCopy(block_id_of(key), site.ids[0], "damaged"))
     await site.move()
     first, second = site.places[0]._values, site.places[1]._values
