@@ -2,20 +2,20 @@
 # Entrepot in a container:
 #   docker build --tag entrepot .
 #   docker run --volume entrepot:/var/lib/entrepot --publish 9000:9000 --publish 9001:9001 entrepot
-# The first start makes the site in the volume and prints where its secret key lies; later starts serve what is there.
+# The first start creates the site in the volume and prints the path of its secret key. Later starts serve that site.
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY requirements-uv.lock requirements-runtime.lock requirements.lock ./
 RUN pip install --no-cache-dir --require-hashes --requirement requirements-uv.lock
-# What runs, by hash, in an environment that the second stage takes as it is.
+# The run-time dependencies, by hash, in an environment that the second stage copies.
 RUN python -m venv --without-pip /opt/entrepot \
     && uv pip sync --no-cache --python /opt/entrepot/bin/python --compile-bytecode --require-hashes requirements-runtime.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
 COPY backends backends
 COPY s3api s3api
-# The wheel is built by the build backend that requirements.lock pins.
+# requirements.lock pins the build backend that builds the wheel.
 RUN uv build --no-cache --wheel --require-hashes --build-constraints requirements.lock --out-dir /dist \
     && uv pip install --no-cache --python /opt/entrepot/bin/python --compile-bytecode --no-deps /dist/*.whl
 
@@ -32,7 +32,7 @@ ENV PATH=/opt/entrepot/bin:$PATH \
     ENTREPOT_SITE=/var/lib/entrepot/site
 USER 10001
 VOLUME /var/lib/entrepot
-# S3, and beside it the metrics and health of whoever watches.
+# 9000: the S3 endpoint. 9001: metrics and probes.
 EXPOSE 9000 9001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \

@@ -1,14 +1,14 @@
-# Entrepot's commands for people and for CI. `make help` lists them; each makes first what it needs.
+# Commands for developers and for CI. `make help` lists them. Each target first makes what it needs.
 #
-# Everything that is installed comes from requirements.lock, by hash, into .venv; the stamps under .make say when.
+# The dependencies are installed into .venv from requirements.lock, by hash. The files in .make record when.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .ONESHELL:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-# Python keeps compiled modules, whatever the environment says: the tests start some thousand processes, and one that
-# compiles what it imports takes twice as long to start.
+# Python stores compiled modules, whatever the environment says. The tests start some thousand processes, and a process
+# that compiles the modules it imports takes twice as long to start.
 export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
@@ -26,11 +26,11 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.1
 	--no-header --no-emit-index-url --quiet
 
 .PHONY: help
-help: ## this list
+help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: env
-env: .make/env ## the Python environment in .venv, as requirements.lock has it
+env: .make/env ## create the Python environment in .venv from requirements.lock
 
 .make/env: requirements.lock requirements-uv.lock pyproject.toml .ci/find-python
 	@mkdir -p .make
@@ -42,7 +42,7 @@ env: .make/env ## the Python environment in .venv, as requirements.lock has it
 	touch $@
 
 .PHONY: serve
-serve: env ## a gateway on 127.0.0.1 over the site in var/site; PORT= (9000) and SITE= to choose
+serve: env ## serve the site in var/site on 127.0.0.1; options: PORT= (9000), SITE=
 	@mkdir -p "$$(dirname "$(SITE)")"
 	if [ ! -e "$(SITE)/entrepot.toml" ] || [ -e "$(SITE)/.unfinished" ]; then
 		$(BIN)/entrepot init "$(SITE)"
@@ -54,21 +54,21 @@ clients: env
 	@tests/install-clients
 
 .PHONY: minio
-minio: .make/bin/minio ## a MinIO for the tests, built from Go's registry in some minutes
+minio: .make/bin/minio ## build a MinIO for the tests, with Go; takes some minutes
 
 .make/bin/minio:
 	@command -v go >/dev/null || { echo "make minio: there is no Go here" >&2; exit 1; }
 	GOBIN="$(CURDIR)/.make/bin" CGO_ENABLED=0 go install -trimpath github.com/minio/minio@$(MINIO)
 
 .PHONY: versitygw
-versitygw: .make/bin/versitygw ## a versitygw for `make bench-peers`, built from Go's registry
+versitygw: .make/bin/versitygw ## build a versitygw for `make bench-peers`, with Go
 
 .make/bin/versitygw:
 	@command -v go >/dev/null || { echo "make versitygw: there is no Go here" >&2; exit 1; }
 	GOBIN="$(CURDIR)/.make/bin" CGO_ENABLED=0 go install -trimpath github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
 
 .PHONY: lint
-lint: env ## ruff, mypy --strict, and who may import whom
+lint: env ## run ruff, mypy --strict and import-linter
 	@$(BIN)/mypy & types=$$!
 	trap "kill $$types 2>/dev/null || true" EXIT
 	$(BIN)/ruff check .
@@ -77,39 +77,39 @@ lint: env ## ruff, mypy --strict, and who may import whom
 	wait $$types
 
 .PHONY: docs
-docs: env ## the docs' links, anchors and code blocks
+docs: env ## check the links, anchors and code blocks of the docs
 	@$(PYTEST) -q tests/test_docs.py
 
-# Each test runs once: four at a time, since many of them wait; then those that measure a whole process, by themselves.
-# `make soak` runs what repeats.
+# Runs each test once: first four tests at a time, since many of them wait, then one by one those that measure a whole
+# process. `make soak` runs the repeating tests.
 .PHONY: test
-test: env clients lint ## the lint, then every test once
+test: env clients lint ## run the lint, then every test once
 	@$(PYTEST) $(PARALLEL) --durations=20 -m "not alone and not soak and not bench"
 	alone=$$(grep -rl 'mark\.alone' tests --include='test_*.py')
 	$(PYTEST) --durations=5 -m "alone and not soak and not bench" $$alone
 
 .PHONY: fast
-fast: env ## the quick tests
+fast: env ## run the quick tests
 	@$(PYTEST) $(PARALLEL) -m "$(QUICK)"
 
 .PHONY: bench
-bench: env clients ## one table of speeds, each beside a ceiling measured in the same run
+bench: env clients ## print speeds, each beside a limit of the hardware that is measured in the same run
 	@$(BIN)/python -m tests.bench
 
 .PHONY: bench-peers
-bench-peers: env clients minio versitygw ## Entrepot, MinIO and versitygw in turns, with the same client
+bench-peers: env clients minio versitygw ## compare the speeds of Entrepot, MinIO and versitygw, with the same client
 	@$(BIN)/python -m tests.bench.peers
 
 .PHONY: soak
-soak: env clients ## what repeats: kills for MINUTES= (30), every power cut, every journey, a thousand examples of each property
+soak: env clients ## run the repeating tests: kills for MINUTES= (30), power cuts, journeys, a thousand examples of each property
 	@ENTREPOT_SOAK_MINUTES=$(MINUTES) HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 0 -m "soak or hypothesis"
 
 .PHONY: lock
-lock: env ## compile the lock files anew; UPGRADE=1 takes the newest of everything
+lock: env ## compile the lock files; UPGRADE=1 upgrades everything to the newest versions
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --group build --group lint --group test -o requirements.lock
 	$(COMPILE) -c requirements.lock -o requirements-runtime.lock
 
 .PHONY: clean
-clean: ## everything that was made, but for the sites under var
+clean: ## delete everything that was made, except the sites in var
 	@rm -rf $(VENV) .make .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
