@@ -67,15 +67,15 @@ def show(results: list[Result]) -> None:
 
 
 def to_markdown(results: list[Result]) -> str:
-    """The table with the date and the machine, as the README shows it."""
-    headings = _headings(results)
+    """The table with the date and the machine, as the README shows it: without the column of aims."""
+    headings = _headings(results)[:-1]
     rounds = len(results[0].measured[ENTREPOT])
     lines = [
         f"Measured on {datetime.now(UTC):%Y-%m-%d}, {machine()}. Medians of {rounds} rounds; ratios with their range.",
         "",
         "| " + " | ".join(headings) + " |",
         "|" + "---|" * len(HEADINGS) + "---:|" * (len(headings) - len(HEADINGS)),
-        *("| " + " | ".join(_cells(result)) + " |" for result in results),
+        *("| " + " | ".join(_cells(result)[:-1]) + " |" for result in results),
     ]
     return "\n".join(lines) + "\n"
 
