@@ -175,9 +175,9 @@ class Connection(RequestHandler):
         super().force_close()
         self._close_gracefully(transport)
 
-    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 (as aiohttp declares it)
-        """Start no further request, wait for the one in progress and cancel it, each for *timeout* seconds, and close
-        the connection."""
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 (as aiohttp declares it)
+        """Start no further request, wait for the one in progress and cancel it, each for *timeout* seconds (None:
+        without a limit), and close the connection."""
         self._force_closed = True
         await super().shutdown(timeout)
 
