@@ -47,6 +47,11 @@ def name_backend_set(request: NameBackendSet, tx: Tx) -> int:
     members = tuple(sorted(set(request.members)))
     if not members:
         raise InvalidArgument("a set of backends has at least one member")
+    return backend_set_id(tx, members)
+
+
+def backend_set_id(tx: Tx, members: tuple[int, ...]) -> int:
+    """Return the id of the set of *members*, which are sorted, and name the set if it has no id."""
     row = tx.get(BACKEND_SET, (pack(list(members)),))
     if row is not None:
         return row.id

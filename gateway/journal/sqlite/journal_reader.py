@@ -49,3 +49,13 @@ def read_batches(connection: sqlite3.Connection, *, after: int = 0, up_to: int =
         if number == after:
             return
         after = number
+
+
+def count_steps(connection: sqlite3.Connection, count: list[int]) -> None:
+    """Add the steps of the connection's virtual machine, which are the cost of a query, to *count*[0] from now on."""
+
+    def step() -> int:
+        count[0] += 1
+        return 0
+
+    connection.set_progress_handler(step, 1)

@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 from gateway.errors import CommitterGone
 from gateway.journal.sqlite.catalog_version import CatalogVersion
+from gateway.journal.sqlite.journal_reader import count_steps
 from gateway.timing import Timing
 
 CACHE_KIB = 65536
@@ -128,12 +129,7 @@ class ReadStore:
 
     def steps(self, count: list[int]) -> None:
         """Add the steps of SQLite's virtual machine, which are the cost of a query, to *count*[0] from now on."""
-
-        def step() -> int:
-            count[0] += 1
-            return 0
-
-        self._open_connection().set_progress_handler(step, 1)
+        count_steps(self._open_connection(), count)
 
     def forget(self) -> None:
         """Close the connections in a forked child, since they belong to the parent."""

@@ -18,7 +18,7 @@ from gateway import failpoints
 from gateway.errors import Corrupted, DiskFull, Misconfigured
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.catalog_version import CatalogCounter
-from gateway.journal.sqlite.journal_reader import read_batches, read_head
+from gateway.journal.sqlite.journal_reader import count_steps, read_batches, read_head
 from gateway.journal.sqlite.schema import migrate
 from gateway.journal.store import EMPTY_HEAD, STORED_KEY_VALUES, Batch, Head, JournalRow, TreePath
 from gateway.journal.tables import SITE, TOKEN, Dir, Entry, Key, Table, Token
@@ -305,13 +305,8 @@ class SqliteStore:
 
     def steps(self, count: list[int]) -> None:
         """Add the steps of SQLite's virtual machine to *count*[0] from now on, as `ReadStore.steps` does."""
-
-        def step() -> int:
-            count[0] += 1
-            return 0
-
         for connection in (self._writing, self._loading):
-            connection.set_progress_handler(step, 1)
+            count_steps(connection, count)
 
     def close(self) -> None:
         self._catalog.close()

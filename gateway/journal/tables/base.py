@@ -36,9 +36,7 @@ class Table(Generic[R]):
         if before is None or after is None:
             return before is after
         zeros = dict.fromkeys(self.counts, 0)
-        return before == after or (
-            bool(zeros) and before._replace(**zeros) == after._replace(**zeros)  # type: ignore[attr-defined]
-        )
+        return bool(before._replace(**zeros) == after._replace(**zeros))  # type: ignore[attr-defined]
 
     @property
     def stored_key(self) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from gateway.errors import InvalidArgument
 from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import pack
 from gateway.journal.commands import Command, Tx, command
-from gateway.journal.records.site import BackendSetNamed
 from gateway.journal.records.work import BlockBackendsSet, CopiesPlaced, WorkBegun, WorkDone, WorkFailed
 from gateway.journal.tables import BACKEND_SET, BLOCK, SITE, WORK, Block, Work
+from gateway.placement.commands import backend_set_id
 
 PLACED_FEATURE = 4
 """The journal's feature level that `CopiesPlaced` needs."""
@@ -136,7 +136,7 @@ def _settle(tx: Tx, item: Settle) -> bool:
         return False
     require_copies_feature(tx)
     strays = sorted({*unpack_ids(work.strays), *item.was} - {*item.members})
-    tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
+    tx.emit(BlockBackendsSet(item.block, backend_set_id(tx, tuple(sorted(item.members))), tuple(strays)))
     if item.done and not strays and not work.suspects:
         tx.emit(WorkDone((item.block,)))
     elif item.placed_ns and not work.suspects:
@@ -147,17 +147,6 @@ def _settle(tx: Tx, item: Settle) -> bool:
 def _record_placed(tx: Tx, block: bytes, placed_ns: int, due_ns: int) -> None:
     tx.need_feature(PLACED_FEATURE)
     tx.emit(CopiesPlaced(block, placed_ns, due_ns))
-
-
-def _set_of(tx: Tx, members: tuple[int, ...]) -> int:
-    """Return the id of the set of *members*, and create it if it does not exist."""
-    ordered = tuple(sorted(members))
-    row = tx.get(BACKEND_SET, (pack(list(ordered)),))
-    if row is not None:
-        return row.id
-    record = BackendSetNamed(ordered, tx.new_id())
-    tx.emit(record)
-    return record.id
 
 
 @command(83, frees=True, weight=lambda request: 3 * len(request.items))
@@ -241,7 +230,7 @@ def _drop(tx: Tx, item: Drop) -> bool:
     if work is None or work.suspects or not item.placed_ns or work.placed_ns != item.placed_ns:
         return False
     strays = sorted({*unpack_ids(work.strays), *item.was} - {*item.members})
-    tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
+    tx.emit(BlockBackendsSet(item.block, backend_set_id(tx, tuple(sorted(item.members))), tuple(strays)))
     _record_placed(tx, item.block, item.placed_ns, work.due_ns)
     return True
 
