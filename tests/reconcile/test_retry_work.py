@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.blocks.types import block_id_of
 from gateway.journal.tables import WorkState
-from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
+from gateway.reconcile.commands import Fail, FailWork
 from gateway.site.admin.retry_work import retry_failed_work
 from tests.reconcile.shores import Shores
-from tests.reconcile.test_settling import check, fill, site
+from tests.reconcile.test_settling import check, fill, lose_only_copy, site
 
 __all__ = ["site"]
 
@@ -15,16 +14,12 @@ __all__ = ["site"]
 async def test_a_lost_block_whose_copy_came_back_is_found_when_somebody_asks(site: Shores) -> None:
     site.is_final = True
     await fill(site)
-    memory = site.places[0]
-    key = next(iter(memory._values))
-    kept = memory._values.pop(key)
-    await site.journal.send(SuspectCopy(block_id_of(key), site.ids[0], "absent"))
-    await site.move()
+    put_back = await lose_only_copy(site)
     assert [state for state, _, _ in site.work_rows()] == [WorkState.LOST]
     assert await retry_failed_work(site.store, site.worker_journal, site.timing.clock) == 1
     await site.move()
     assert site.work_rows() == [(WorkState.LOST, 1, "no good copy on b0")], "it is as lost as it was"
-    memory._values[key] = kept
+    put_back()
     await site.move()
     assert [state for state, _, _ in site.work_rows()] == [WorkState.LOST], "nobody looks by himself before a day"
     assert await retry_failed_work(site.store, site.worker_journal, site.timing.clock) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -180,20 +180,26 @@ async def test_a_good_copy_that_was_suspected_is_left_alone(site: Shores) -> Non
     assert site.mover.made.repaired == 0
 
 
-async def test_a_block_without_a_good_copy_is_shown_as_lost_and_found_again_when_one_comes_back(site: Shores) -> None:
-    site.is_final = True
-    await fill(site)
+async def lose_only_copy(site: Shores) -> Callable[[], None]:
+    """Remove the only copy of a block, and let the mover find that out. Returns what puts the copy back."""
     memory = site.places[0]
     key = next(iter(memory._values))
     kept = memory._values.pop(key)
     await site.journal.send(SuspectCopy(block_id_of(key), site.ids[0], "absent"))
     await site.move()
+    return lambda: memory._values.update({key: kept})
+
+
+async def test_a_block_without_a_good_copy_is_shown_as_lost_and_found_again_when_one_comes_back(site: Shores) -> None:
+    site.is_final = True
+    await fill(site)
+    put_back = await lose_only_copy(site)
     ((state, attempts, word),) = site.work_rows()
     assert (state, attempts, word) == (WorkState.LOST, 1, "no good copy on b0")
     await site.due_now()
     await site.move()
     assert site.work_rows()[0][:2] == (WorkState.LOST, 2), "it is not believed before it is looked at"
-    memory._values[key] = kept
+    put_back()
     await site.due_now()
     await site.move()
     assert site.work_rows() == []
