@@ -54,21 +54,33 @@ def refused(put: Callable[[], Any]) -> bool:
     return False
 
 
-def put_until_refused(s3: Any, content: dict[str, bytes]) -> None:
-    """Take the room that a restart gave back, which is little: what a killed process had begun."""
-    for n in range(20):
-        body = bytes([n]) * (9 << 20)
-        if refused(lambda key=f"more {n}", body=body: s3.put_object(Bucket="kept", Key=key, Body=body)):
-            return
-        content[f"more {n}"] = body
-    raise AssertionError("the disk is full, and no put is refused")
+def put_until_unready(endpoint: Endpoint, s3: Any, content: dict[str, bytes]) -> None:
+    """Take the room that a restart gave back (what a killed process had begun), down to the last page.
+
+    A refused object leaves less room than it has bytes, so smaller objects follow; otherwise the probe finds that room.
+    """
+    for size in [9 << 20, 1 << 20, 64 << 10, 4 << 10]:
+        for n in range(20):
+            key, body = f"more {size} {n}", bytes([n]) * size
+            if refused(lambda key=key, body=body: s3.put_object(Bucket="kept", Key=key, Body=body)):
+                break
+            content[key] = body
+        else:
+            raise AssertionError(f"the disk is full, and no object of {size} bytes is refused")
+    status, answer = watch(endpoint, "/readyz")
+    for n in range(100):
+        if status == 503:
+            break
+        key = f"byte {n}"
+        if not refused(lambda key=key: s3.put_object(Bucket="kept", Key=key, Body=b"1")):
+            content[key] = b"1"
+        status, answer = watch(endpoint, "/readyz")
+    assert (status, answer["probe"]["ok"]) == (503, False), "it can store nothing, and says so"
 
 
 def reads_and_deletes(endpoint: Endpoint, content: dict[str, bytes], deleted: list[str]) -> None:
     s3 = client(endpoint)
-    put_until_refused(s3, content)
-    status, told = watch(endpoint, "/readyz")  # before deletions give space back
-    assert (status, told["probe"]["ok"]) == (503, False), "it can store nothing, and says so"
+    put_until_unready(endpoint, s3, content)  # before deletions give space back
     assert len(s3.list_objects_v2(Bucket="kept")["Contents"]) == len(content)
     for key, body in content.items():
         assert s3.get_object(Bucket="kept", Key=key)["Body"].read() == body
