@@ -49,10 +49,13 @@ class Local(base.Backend):
 
     Created by `open`. Not usable after a fork."""
 
-    def __init__(self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, timing: DriverTiming) -> None:
+    def __init__(
+        self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, on_loop: bool, timing: DriverTiming
+    ) -> None:
         """Called by `open` alone."""
         self._root = root
         self._wal_bytes = wal_bytes
+        self._on_loop = on_loop
         self._timing = timing
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
@@ -79,6 +82,7 @@ class Local(base.Backend):
         descriptors: int = 1_024,
         wal_bytes: int = WAL_BYTES,
         make: bool = True,
+        loop_device: int | None = None,
         timing: DriverTiming = DEFAULTS,
     ) -> Local:
         """Open the folder *path*, creating it where only its last part is missing, and restore the values that a
@@ -86,7 +90,9 @@ class Local(base.Backend):
 
         *descriptors* is the number of files that are kept open for reads. *wal_bytes* is the size of each of the two
         logs; with 0 there are none. Without *make*, a folder that is missing, or was never a backend, is refused, and
-        nothing is created: it would be in the way of the disk that has to be mounted there.
+        nothing is created: it would be in the way of the disk that has to be mounted there. *loop_device* is the number
+        (st_dev) of a file system without which this process is of no use. If the folder is on it, the event loop itself
+        stores a lone small value while the disk is fast; on any other, a disk that hangs must not stop the process.
 
         On a read-only file system, the backend opens for reading if nothing has to be restored. Raises
         `Misconfigured`, `Denied`, `ReadOnly`, `Full`, `Unavailable`.
@@ -96,7 +102,8 @@ class Local(base.Backend):
         if wal_bytes and wal_bytes < LOG_BYTES_MIN:
             raise ValueError(f"a write-ahead log has at least {LOG_BYTES_MIN} bytes, not {wal_bytes}")
         root = await asyncio.to_thread(Root, path, name, make=make)
-        self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, timing=timing)
+        on_loop = await asyncio.to_thread(root.device) == loop_device
+        self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, on_loop=on_loop, timing=timing)
         try:
             await self._run(values.prepare, root, make=make)
         except BaseException:
@@ -253,7 +260,9 @@ class Local(base.Backend):
             _log.warning("no write-ahead log, so small puts are slower: %s", error)
             return
         store = functools.partial(values.store, self._root, workdir)
-        self._wal = WriteAheadLog(self._root, workdir, self._pool, store, self._retire_wal, self._timing)
+        self._wal = WriteAheadLog(
+            self._root, workdir, self._pool, store, self._retire_wal, self._timing, on_loop=self._on_loop
+        )
 
     def _retire_wal(self) -> None:
         """Called when no small value was put for a while: discard the logs, until the next put prepares new ones."""

@@ -56,6 +56,10 @@ class Root:
     def close(self) -> None:
         os.close(self.fd)
 
+    def device(self) -> int:
+        """Return the number (st_dev) of the file system that the folder is on."""
+        return os.fstat(self.fd).st_dev
+
     def check_still_at_path(self) -> None:
         """Check that this folder is still the one at its path. Raises `Misconfigured` where it is not: its disk was
         unmounted, or another one mounted over it, and whoever opens the path next finds something else."""

@@ -12,7 +12,8 @@ and takes all groups. A segment goes through these states:
     suspect   sealed, its checkpoint failed: the log stays, and the next `_rotate` repeats the checkpoint
 
 - The event loop queues jobs and settles their futures. Two threads commit: each takes all queued jobs as one group,
-  appends the group under `_append_lock`, then makes the files. So one thread appends while the other makes files.
+  appends the group under `_append_lock`, then makes the files. So one thread appends while the other makes files. A
+  lone small value is committed by the event loop itself while the disk is fast (`_is_quick`).
 - `_state` guards the flags of the segments. Checkpoints run in the backend's thread pool.
 - Where both segments are sealed, values are stored directly, each with its own syncs, until one is open again.
 - Deletions of keys that have a record in a log are logged too, in order (see `workdir`).
@@ -39,6 +40,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +55,8 @@ from backends.timing import DriverTiming
 
 GROUP_BYTES_MAX = 4 << 20
 GROUP_ENTRIES_MAX = 256
+LOOP_BYTES_MAX = 64 << 10
+"""A larger value is never stored on the event loop."""
 LOG_BYTES_MIN = START + 2 * GROUP_BYTES_MAX
 
 _log = logging.getLogger(__name__)
@@ -85,7 +89,8 @@ class _Segment:
 
 
 class WriteAheadLog:
-    """The two logs of one `WorkDir`. `put` and `delete` are called on the event loop; two threads do the work."""
+    """The two logs of one `WorkDir`. `put` and `delete` are called on the event loop; two threads do most of the
+    work."""
 
     def __init__(
         self,
@@ -95,9 +100,12 @@ class WriteAheadLog:
         store: Callable[[WalEntry], None],
         on_idle: Callable[[], None],
         timing: DriverTiming,
+        *,
+        on_loop: bool,
     ) -> None:
         """*workdir* has its logs prepared. *pool* runs what may take long. *store* stores a value without a log.
-        *on_idle* is called on the event loop when nothing was put for `log_turn_seconds` and the logs are empty."""
+        *on_idle* is called on the event loop when nothing was put for `log_turn_seconds` and the logs are empty.
+        *on_loop*: a lone small value may be stored on the event loop (`_is_quick`)."""
         self._root, self._workdir, self._pool, self._store = root, workdir, pool, store
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="wal")
@@ -112,6 +120,10 @@ class WriteAheadLog:
         self._timer: asyncio.TimerHandle | None = None
         self._on_idle = on_idle
         self._rotate_seconds = timing.log_turn_seconds
+        self._loop_commit_seconds = timing.loop_commit_seconds if on_loop else 0.0
+        self._hiccup_seconds = timing.hiccup_seconds
+        self._mean_commit_seconds = timing.hiccup_seconds
+        """How long small groups took lately: a moving mean in which the last one has a weight of 1/8."""
 
     def put(self, entry: WalEntry) -> asyncio.Future[None]:
         """Log and store a value. It is durable and visible when the future is done."""
@@ -142,10 +154,25 @@ class WriteAheadLog:
         job = _Job(entry, self._loop.create_future())
         self._pending.append(job)
         self._unanswered += 1
-        self._threads.submit(self._commit)
         if self._timer is None:
             self._timer = self._loop.call_later(self._rotate_seconds, self._tick)
+        if self._unanswered == 1 and self._is_quick(entry):
+            self._loop.call_soon(self._commit_lone)  # unless others come in this turn of the loop
+        else:
+            self._threads.submit(self._commit)
         return job.done
+
+    def _is_quick(self, entry: WalEntry) -> bool:
+        """Whether *entry* may be stored on the event loop: it is small, and the disk has been fast lately. To hand it
+        to a thread and back would take longer than the sync."""
+        return entry.size <= LOOP_BYTES_MAX and self._mean_commit_seconds <= self._loop_commit_seconds
+
+    def _commit_lone(self) -> None:
+        """Commit the only job on the event loop; in a thread if others have come."""
+        if self._unanswered == 1:
+            self._settle(self._commit_group())
+        else:
+            self._threads.submit(self._commit)
 
     def _settle(self, group: Sequence[_Job]) -> None:
         """Complete the futures of *group*; on the event loop."""
@@ -157,15 +184,22 @@ class WriteAheadLog:
                 else:
                     job.done.set_exception(job.error)
 
-    # ---- in the two threads -------------------------------------------------------------------------------------
+    # ---- in the two threads, or on the event loop ---------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Take all queued jobs, log them with one sync, make their files, and settle them. Each job submits one call of
-        this; a call finds nothing to do where an earlier one took its job along."""
+        """Commit a group, and settle it on the event loop. Each job submits one call of this; a call finds nothing to
+        do where an earlier one took its job along."""
+        if group := self._commit_group():
+            self._loop.call_soon_threadsafe(self._settle, group)
+
+    def _commit_group(self) -> list[_Job]:
+        """Take all queued jobs, log them with one sync, and make their files. Return those that are to be settled: none
+        where the queue was empty, or where neither log has space and the pool stores them without one."""
+        started = time.perf_counter()
         with self._append_lock:
             group, needed = self._next_group()
             if not group:
-                return
+                return []
             segment = self._segment_for(needed)
             if segment is not None:
                 self._append(segment, group)
@@ -173,12 +207,15 @@ class WriteAheadLog:
         if segment is None:
             for job in group:
                 self._pool.submit(self._store_without_log, job)
-            return
+            return []
         for job in group:
             self._make_visible(job, segment)
         crash_points.reach("files-made")
         self._finish_group(segment)
-        self._loop.call_soon_threadsafe(self._settle, group)
+        if needed <= LOOP_BYTES_MAX:
+            seconds = min(time.perf_counter() - started, self._hiccup_seconds)
+            self._mean_commit_seconds += (seconds - self._mean_commit_seconds) / 8
+        return group
 
     def _append(self, segment: _Segment, group: list[_Job]) -> None:
         try:

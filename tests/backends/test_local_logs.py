@@ -142,3 +142,61 @@ async def test_a_log_whose_sync_fails_is_not_given_back(folder: Path, monkeypatc
     (folder / key(1)).write_bytes(b"torn")
     async with opened(folder, warm=False) as backend:
         assert bytes(await backend.get(key(1))) == b"acknowledged"
+
+
+class Appends:
+    """In which thread each group was appended to a log, by a clock that each append moves on by `seconds`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads: list[threading.Thread] = []
+        self.seconds = 0.0001
+        self._now = 0.0
+        append = wal_format.WalFile.append
+
+        def recorded(log: wal_format.WalFile, entries: Sequence[wal_format.WalEntry]) -> None:
+            self.threads.append(threading.current_thread())
+            self._now += self.seconds
+            append(log, entries)
+
+        monkeypatch.setattr(wal_format.WalFile, "append", recorded)
+        monkeypatch.setattr(wal.time, "perf_counter", lambda: self._now)
+
+    def on_loop(self) -> list[bool]:
+        """For each group since the last call, whether the event loop itself appended it."""
+        threads, self.threads = self.threads, []
+        return [each is threading.main_thread() for each in threads]
+
+
+async def test_a_lone_small_value_is_stored_by_the_event_loop_while_the_disk_is_fast(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends = Appends(monkeypatch)
+    async with opened(folder, loop_device=folder.parent.stat().st_dev) as backend:
+        for n in range(30):
+            await put(backend, key(n), b"small")
+        assert appends.on_loop()[-5:] == [True] * 5, "after some that a thread measured"
+        await put(backend, key(100), bytes(wal.LOOP_BYTES_MAX + 1))
+        assert appends.on_loop() == [False], "it is large"
+        await asyncio.gather(put(backend, key(101), b"one"), put(backend, key(102), b"two"))
+        assert not all(appends.on_loop()), "they are two"
+        appends.seconds = 0.1
+        await put(backend, key(200), b"small")
+        await put(backend, key(201), b"small")
+        assert appends.on_loop()[-1] is False, "the one before it was slow"
+        appends.seconds = 0.0001
+        for n in range(30):
+            await put(backend, key(300 + n), b"small")
+        assert appends.on_loop()[-1] is True, "the disk is fast again"
+        for n in [0, 29, 100, 101, 102, 200, 201, 329]:
+            await backend.get(key(n))
+
+
+async def test_a_disk_that_may_hang_alone_never_stops_the_event_loop(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends = Appends(monkeypatch)
+    for device in [None, folder.parent.stat().st_dev + 1]:
+        async with opened(folder, loop_device=device) as backend:
+            for n in range(30):
+                await put(backend, key(n), b"small")
+    assert not any(appends.on_loop())

@@ -77,14 +77,23 @@ class BackendPool:
     """All backends that the config names. For one event loop."""
 
     def __init__(
-        self, rows: JournalTables, *, timing: Timing, writes_much: bool, fencing: Fencing | None = None
+        self,
+        rows: JournalTables,
+        *,
+        timing: Timing,
+        writes_much: bool,
+        loop_device: int | None = None,
+        fencing: Fencing | None = None,
     ) -> None:
+        """*writes_much* and *loop_device*: see `open_backend`."""
         self.backends = OpenBackends()
         """This mapping is never replaced; reloads add to it and remove from it."""
         self._rows = rows
         self._timing = timing
         self._fencing = fencing
-        self._opener = CheckedOpener(rows, timing=timing, writes_much=writes_much, fencing=fencing)
+        self._opener = CheckedOpener(
+            rows, timing=timing, writes_much=writes_much, loop_device=loop_device, fencing=fencing
+        )
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
         """The places of the config in force, by name."""

@@ -83,6 +83,7 @@ class BlockStorage:
         bytes_in_flight: int,
         *,
         writes_much: bool,
+        loop_device: int | None = None,
         timing: Timing,
         wait_seconds: float | None = None,
         strict: bool = True,
@@ -90,10 +91,10 @@ class BlockStorage:
     ) -> BlockStorage:
         """Open every backend and check that it is this site's.
 
-        *writes_much*: see `open_backend`. *wait_seconds*: how long a write waits for memory (`Writer`). *stamps*: see
-        `Fencing`. *strict* and the errors raised: see `BackendPool.open`."""
+        *writes_much* and *loop_device*: see `open_backend`. *wait_seconds*: how long a write waits for memory
+        (`Writer`). *stamps*: see `Fencing`. *strict* and the errors raised: see `BackendPool.open`."""
         fencing = Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
-        pool = BackendPool(rows, timing=timing, writes_much=writes_much, fencing=fencing)
+        pool = BackendPool(rows, timing=timing, writes_much=writes_much, loop_device=loop_device, fencing=fencing)
         try:
             await pool.open(topology, strict=strict)
             return cls(topology, pool, rows, keyring, journal, bytes_in_flight, wait_seconds, timing)

@@ -23,8 +23,18 @@ _log = logging.getLogger(__name__)
 class CheckedOpener:
     """Opens backends for one process."""
 
-    def __init__(self, rows: JournalTables, *, timing: Timing, writes_much: bool, fencing: Fencing | None) -> None:
-        self._rows, self._timing, self._writes_much, self._fencing = rows, timing, writes_much, fencing
+    def __init__(
+        self,
+        rows: JournalTables,
+        *,
+        timing: Timing,
+        writes_much: bool,
+        loop_device: int | None,
+        fencing: Fencing | None,
+    ) -> None:
+        """*writes_much* and *loop_device*: see `open_backend`."""
+        self._rows, self._timing, self._fencing = rows, timing, fencing
+        self._writes_much, self._loop_device = writes_much, loop_device
         self.elsewhere: dict[str, ActiveElsewhere] = {}
         """By name, the takeovers that markers reported when the backends were tried last."""
 
@@ -49,7 +59,13 @@ class CheckedOpener:
             raise backend_errors.Unavailable(message, backend=place.name) from error
 
     async def _checked(self, place: BackendPlace) -> Backend:
-        backend = await open_backend(place, writes_much=self._writes_much, make=False, timing=self._timing)
+        backend = await open_backend(
+            place,
+            writes_much=self._writes_much,
+            make=False,
+            timing=self._timing,
+            loop_device=self._loop_device,
+        )
         try:
             await check_marker(backend, known_id(self._rows, place.name), self._rows, self._fencing)
         except BaseException as error:
