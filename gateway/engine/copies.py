@@ -158,9 +158,9 @@ class CopyVerbs(RewriteCopyVerbs):
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions
     ) -> tuple[Found, Content]:
         found, file = self._find(caller, bucket, key, version, NO_CONDITIONS)
-        asked = preconditions(conditions)
-        if asked is not None:
-            check_source(asked, ObjectState(file.etag, file.size, found.modified_ns))
+        wanted = preconditions(conditions)
+        if wanted is not None:
+            check_source(wanted, ObjectState(file.etag, file.size, found.modified_ns))
         return found, file
 
     async def _checksums(

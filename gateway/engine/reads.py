@@ -95,7 +95,7 @@ class ReadVerbs(EngineBase):
 
     def _check_found(
         self, caller: Caller, found: Found | None, bucket: str, key: bytes, version: str | None,
-        asked: Preconditions | None,
+        wanted: Preconditions | None,
     ) -> tuple[Found, Content]:  # fmt: skip
         if found is None:
             self._owned_bucket(caller, bucket)
@@ -106,8 +106,8 @@ class ReadVerbs(EngineBase):
         check_owner(caller, found.bucket)
         if found.file is None:
             raise DeleteMarker(key, found.version_text, bool(found.latest), found.modified_ns)
-        if asked is not None:
-            check_read(asked, ObjectState(found.file.etag, found.file.size, found.modified_ns))
+        if wanted is not None:
+            check_read(wanted, ObjectState(found.file.etag, found.file.size, found.modified_ns))
         return found, found.file
 
     def _resolve_range(

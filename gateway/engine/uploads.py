@@ -20,7 +20,7 @@ from gateway.errors import Busy
 from gateway.journal.columns import first_checksum, pack_map
 from gateway.journal.turns import Turns
 from gateway.namespace import keys
-from gateway.namespace.commands import complete, complete_prepared
+from gateway.namespace.commands import complete, prepare_completion
 from gateway.namespace.commands.complete import CompleteUpload
 from gateway.namespace.commands.uploads import AbortUpload, CreateUpload
 from gateway.namespace.read import listing_uploads
@@ -120,9 +120,9 @@ class UploadVerbs(EngineBase):
 
     async def _prepare_and_send(self, command: CompleteUpload) -> complete.CompletedObject | None:
         """Return the result; None if a part arrived meanwhile."""
-        needed = await complete_prepared.memory_bytes(self._store, command)
+        needed = await prepare_completion.preparation_bytes(self._store, command)
         async with self._writer.budget.charged(needed, self._writer.wait_seconds, command.user):
-            prepared = await complete_prepared.prepared(self._store, command)
+            prepared = await prepare_completion.prepare_completion(self._store, command)
             if prepared is None:
                 return None
             staged = 0

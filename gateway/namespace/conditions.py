@@ -39,34 +39,36 @@ def _names(etags: tuple[str, ...], etag: str) -> bool:
     return "*" in etags or etag in etags
 
 
-def check_write(asked: Preconditions | None, key: bytes, current: ObjectState | None) -> None:
+def check_write(conditions: Preconditions | None, key: bytes, current: ObjectState | None) -> None:
     """Check whether a write may replace *current*, which is None if there is no object or a delete marker.
 
     Raises `PreconditionFailed`. Raises `NoSuchKey`, as S3 does, if the condition requires an object and there is
     none."""
-    if asked is None:
+    if conditions is None:
         return
     if current is None:
-        if asked.if_match:
+        if conditions.if_match:
             raise NoSuchKey(key)
-        if asked.if_size is not None or asked.if_modified_at_ns is not None:
+        if conditions.if_size is not None or conditions.if_modified_at_ns is not None:
             raise NoSuchKey(key)
         return
-    if asked.if_match and not _names(asked.if_match, current.etag):
+    if conditions.if_match and not _names(conditions.if_match, current.etag):
         raise PreconditionFailed("If-Match")
-    if asked.if_none_match and _names(asked.if_none_match, current.etag):
+    if conditions.if_none_match and _names(conditions.if_none_match, current.etag):
         raise PreconditionFailed("If-None-Match")
-    if asked.if_unmodified_since_ns is not None and _second(current.modified_ns) > _second(
-        asked.if_unmodified_since_ns
+    if conditions.if_unmodified_since_ns is not None and _second(current.modified_ns) > _second(
+        conditions.if_unmodified_since_ns
     ):
         raise PreconditionFailed("If-Unmodified-Since")
-    _check_exact(asked, current)
+    _check_exact(conditions, current)
 
 
-def _check_exact(asked: Preconditions, current: ObjectState) -> None:
-    if asked.if_size is not None and asked.if_size != current.size:
+def _check_exact(conditions: Preconditions, current: ObjectState) -> None:
+    if conditions.if_size is not None and conditions.if_size != current.size:
         raise PreconditionFailed("x-amz-if-match-size")
-    if asked.if_modified_at_ns is not None and _second(asked.if_modified_at_ns) != _second(current.modified_ns):
+    if conditions.if_modified_at_ns is not None and _second(conditions.if_modified_at_ns) != _second(
+        current.modified_ns
+    ):
         raise PreconditionFailed("x-amz-if-match-last-modified-time")
 
 
@@ -74,30 +76,30 @@ def _second(at_ns: int) -> int:
     return at_ns // SECOND_NS
 
 
-def check_read(asked: Preconditions | None, current: ObjectState) -> None:
+def check_read(conditions: Preconditions | None, current: ObjectState) -> None:
     """Check the conditions of a read in the order of RFC 9110, 13.2.2. A date is ignored if its ETag condition is
     given.
 
     Raises `PreconditionFailed` or `NotModified`. Dates are compared to the second, which is HTTP's resolution."""
-    if asked is None:
+    if conditions is None:
         return
     modified = _second(current.modified_ns)
-    if asked.if_match:
-        if not _names(asked.if_match, current.etag):
+    if conditions.if_match:
+        if not _names(conditions.if_match, current.etag):
             raise PreconditionFailed("If-Match")
-    elif asked.if_unmodified_since_ns is not None and modified > _second(asked.if_unmodified_since_ns):
+    elif conditions.if_unmodified_since_ns is not None and modified > _second(conditions.if_unmodified_since_ns):
         raise PreconditionFailed("If-Unmodified-Since")
-    if asked.if_none_match:
-        if _names(asked.if_none_match, current.etag):
+    if conditions.if_none_match:
+        if _names(conditions.if_none_match, current.etag):
             raise NotModified("If-None-Match")
-    elif asked.if_modified_since_ns is not None and modified <= _second(asked.if_modified_since_ns):
+    elif conditions.if_modified_since_ns is not None and modified <= _second(conditions.if_modified_since_ns):
         raise NotModified("If-Modified-Since")
 
 
-def check_source(asked: Preconditions | None, current: ObjectState) -> None:
+def check_source(conditions: Preconditions | None, current: ObjectState) -> None:
     """Check the conditions on the source of a copy, as for a read. Raises `PreconditionFailed` for each failure, as S3
     does."""
     try:
-        check_read(asked, current)
+        check_read(conditions, current)
     except NotModified as unchanged:
         raise PreconditionFailed(f"x-amz-copy-source-{str(unchanged).lower()}") from unchanged

@@ -84,12 +84,12 @@ def locate_key(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[
     return location
 
 
-def rows_to_prefetch(asked: Sequence[Any], rows: Overlay) -> list[RowKey]:
-    """What commands on a `bucket` and a `key` will look up of names whose directories are in memory, what the names
-    point at, and what blocks the commands bring: see `command`."""
+def rows_to_prefetch(commands: Sequence[Any], rows: Overlay) -> list[RowKey]:
+    """Return the rows that *commands* on a `bucket` and a `key` will look up: entries whose directories are in memory,
+    the nodes of these entries, and the blocks that the commands name. A `Prefetcher` (`journal/commands.py`)."""
     wanted: list[RowKey] = []
     parents: dict[tuple[str, bytes], int] = {}
-    for each in asked:
+    for each in commands:
         key = each.key
         end = key.rfind(SLASH) + 1
         path = (each.bucket, key[:end])
@@ -110,7 +110,7 @@ def rows_to_prefetch(asked: Sequence[Any], rows: Overlay) -> list[RowKey]:
 
 
 def _known_directory(rows: Overlay, bucket: str, path: bytes) -> int:
-    """The directory of this path; 0 if there is none, or if it takes rows that are not in memory."""
+    """Return the directory of this path; 0 if there is none, or if a row of the path is not in memory."""
     try:
         row = rows.get(BUCKET, (bucket,))
         parent = 0 if row is None else row.root
@@ -122,9 +122,9 @@ def _known_directory(rows: Overlay, bucket: str, path: bytes) -> int:
     return parent
 
 
-def weigh_key(asked: Any) -> int:
-    """`command`'s weight of a command on a `key`, and of the `extents` that it may bring."""
-    return 1 + int(asked.key.count(SLASH)) + len(getattr(asked, "extents", ()))
+def weigh_key(command: Any) -> int:
+    """Return the weight of a command on a `key`, with the `extents` that it may name (`journal/commands.py`)."""
+    return 1 + int(command.key.count(SLASH)) + len(getattr(command, "extents", ()))
 
 
 def ensure_parents(tx: Tx, location: KeyLocation) -> int:

@@ -1,8 +1,8 @@
-"""Put and remove names according to the bucket's versioning. Works on rows in memory only.
+"""Put and remove names by the rules of the bucket's versioning. Works on rows in memory only.
 
-Off: a name has one version, `null`, and it is replaced. Enabled: every put and every removal adds a version. Suspended:
-a put or a removal (which leaves a `null` delete marker) replaces the null version, wherever it is among the
-name's versions; the others stay.
+Off: a name has one version, `null`, which a put replaces. Enabled: each put and each removal adds a version. Suspended:
+a put, or a removal, which adds a `null` delete marker, replaces the null version, wherever it is among the versions of
+the name; the other versions stay.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gateway.namespace.version_ids import parse_version_id, s3_version_id, versi
 
 
 def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | None, node: int) -> tuple[int, int]:
-    """*node* (0: a delete marker) becomes the current version of *name*. Returns (version id, 1 if it is the null
-    version)."""
+    """Make *node* (0: a delete marker) the current version of *name*. Returns (version id, 1 if it is the null version,
+    otherwise 0)."""
     if entry is not None:
         prefetch_neighbours(tx, entry)
     version = tx.new_id()
@@ -30,9 +30,9 @@ def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | No
 
 
 def remove_name(tx: Tx, location: KeyLocation, *, keep_directories: bool = False) -> tuple[str | None, bool]:
-    """The name is removed as S3's DELETE without a version removes it, and the directories that it implied with it,
-    unless they are to be kept. Answers the version as S3 shows it, and whether a delete marker was made. What was
-    absent is removed already."""
+    """Remove a name as S3's DELETE without a version id does, and the empty directories that only it implied, unless
+    *keep_directories*. Returns the version as S3 shows it, and whether a delete marker was made. To remove an absent
+    name is no error."""
     bucket, entry = location.bucket, location.entry
     if bucket.versioning != Versioning.OFF:
         parent = ensure_parents(tx, location)
@@ -45,10 +45,10 @@ def remove_name(tx: Tx, location: KeyLocation, *, keep_directories: bool = False
     return None, False
 
 
-def version_of(tx: Tx, entry: Entry | None, asked: str) -> Entry | Version | None:
-    """Return the version of a name with the id *asked*, or None. Raises `InvalidArgument` if that is not a version
+def version_of(tx: Tx, entry: Entry | None, version_id: str) -> Entry | Version | None:
+    """Return the version of a name with the id *version_id*, or None. Raises `InvalidArgument` if that is not a version
     id."""
-    version = parse_version_id(asked)
+    version = parse_version_id(version_id)
     if entry is None:
         return None
     if version is None:
@@ -58,11 +58,11 @@ def version_of(tx: Tx, entry: Entry | None, asked: str) -> Entry | Version | Non
     return tx.get(VERSION, (entry.parent, entry.name, version)) if version else None
 
 
-def remove_version(tx: Tx, location: KeyLocation, asked: str) -> tuple[str | None, bool]:
+def remove_version(tx: Tx, location: KeyLocation, version_id: str) -> tuple[str | None, bool]:
     """Delete one version permanently. Returns (its id, whether it was a delete marker)."""
-    at = version_of(tx, location.entry, asked)
+    at = version_of(tx, location.entry, version_id)
     if at is None or location.entry is None:
-        return asked, False
+        return version_id, False
     drop_version(tx, location.entry, at.version)
     delete_empty_implied(tx, at.parent)
     return version_id_text(at.version, at.null), at.node == 0
@@ -74,21 +74,21 @@ def drop_version(tx: Tx, entry: Entry, version: int) -> None:
     if version == entry.version:
         prefetch_neighbours(tx, entry)
         if entry.older:
-            _want_older(tx, entry.older, entry)
+            _prefetch_older(tx, entry.older, entry)
     else:
-        gone = tx.get(VERSION, (parent, name, version))
-        assert gone is not None, "the command found it"
-        wanted: list[RowKey] = [(VERSION, (parent, name, at)) for at in (gone.older,) if at]
-        if gone.newer != entry.version:
-            wanted.append((VERSION, (parent, name, gone.newer)))
-        if gone.node:
-            wanted.append((FILE, (gone.node,)))
+        row = tx.get(VERSION, (parent, name, version))
+        assert row is not None, "the command found it"
+        wanted: list[RowKey] = [(VERSION, (parent, name, at)) for at in (row.older,) if at]
+        if row.newer != entry.version:
+            wanted.append((VERSION, (parent, name, row.newer)))
+        if row.node:
+            wanted.append((FILE, (row.node,)))
         tx.prefetch(wanted)
     tx.emit(VersionDeleted(parent, name, version, tx.at_ns))
 
 
-def _want_older(tx: Tx, version: int, entry: Entry) -> None:
+def _prefetch_older(tx: Tx, version: int, entry: Entry) -> None:
     """Prefetch the next older version, which becomes the current one, and the version below it, whose link changes."""
-    heir = tx.get(VERSION, (entry.parent, entry.name, version))
-    if heir is not None and heir.older:
-        tx.prefetch([(VERSION, (entry.parent, entry.name, heir.older))])
+    next_older = tx.get(VERSION, (entry.parent, entry.name, version))
+    if next_older is not None and next_older.older:
+        tx.prefetch([(VERSION, (entry.parent, entry.name, next_older.older))])

@@ -23,7 +23,7 @@ from gateway.errors import (
     PreconditionFailed,
 )
 from gateway.journal.paths import JournalPaths
-from gateway.namespace.commands import complete, complete_prepared
+from gateway.namespace.commands import complete, prepare_completion
 from gateway.namespace.commands.complete import CompleteUpload
 from gateway.namespace.commands.complete_prepared import CompletePrepared, StagePieces
 from gateway.namespace.commands.copy import CopyPart
@@ -36,8 +36,8 @@ from tests.engine.bodies import Bytes, get, put
 def few_parts_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that tests need few parts, and small ones."""
     monkeypatch.setattr(uploads, "PARTS_AT_ONCE", 2)
-    monkeypatch.setattr(complete_prepared, "GATHERED", 2)
-    monkeypatch.setattr(complete_prepared, "STAGED_PIECES", 2)
+    monkeypatch.setattr(prepare_completion, "GATHERED", 2)
+    monkeypatch.setattr(prepare_completion, "STAGED_PIECES", 2)
     monkeypatch.setattr(complete, "LEAST_PART_BYTES", 1)
 
 
@@ -114,7 +114,7 @@ async def test_parts_that_come_meanwhile_have_the_others_looked_at_anew_and_not_
     site: Site, engine: Engine, root: Caller, sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload, parts = await uploaded(engine, root, b"k", 3)
-    gather, left = complete_prepared.gather_parts, [1]
+    gather, left = prepare_completion.gather_parts, [1]
 
     async def then_a_part_comes(*asked: Any) -> Any:
         found = await gather(*asked)
@@ -123,7 +123,7 @@ async def test_parts_that_come_meanwhile_have_the_others_looked_at_anew_and_not_
             await engine.put_part(root, "tree", b"k", upload, 3, Bytes(b"3" * 1_000), ExpectedDigests(1_000))
         return found
 
-    monkeypatch.setattr(complete_prepared, "gather_parts", then_a_part_comes)
+    monkeypatch.setattr(prepare_completion, "gather_parts", then_a_part_comes)
     await engine.complete_upload(root, "tree", b"k", upload, parts)
     assert len(sent) == 2
     assert findings(site) == {}
@@ -283,8 +283,8 @@ async def test_an_object_of_too_many_pieces_is_refused_before_anything_is_staged
     site: Site, engine: Engine, root: Caller, sent: list[Any], monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
     upload, parts, data = await copied(engine, root, b"k")
-    monkeypatch.setattr(complete_prepared, "PIECE_BYTES_MAX", bytes_max)
-    monkeypatch.setattr(complete_prepared, "MOST_PIECES", 9)
+    monkeypatch.setattr(prepare_completion, "PIECE_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(prepare_completion, "MOST_PIECES", 9)
     sent.clear()
     with pytest.raises(InvalidArgument, match="the object would have more than 9 pieces"):
         await engine.complete_upload(root, "tree", b"k", upload, parts)
@@ -300,7 +300,7 @@ async def test_one_process_prepares_few_completions_at_a_time_and_users_take_tur
     monkeypatch.setattr(uploads, "PARTS_AT_ONCE", 0)
     begun = [await uploaded(engine, root, b"%d" % number, 2) for number in range(6)]
     other = root._replace(user="other", user_id=root.user_id + 1)  # a second root user
-    gather, order, under_way, most = complete_prepared.gather_parts, list[bytes](), [0], [0]
+    gather, order, under_way, most = prepare_completion.gather_parts, list[bytes](), [0], [0]
 
     async def counted(reads: Any, row: Any) -> Any:
         order.append(row.key)
@@ -310,7 +310,7 @@ async def test_one_process_prepares_few_completions_at_a_time_and_users_take_tur
         under_way[0] -= 1
         return await gather(reads, row)
 
-    monkeypatch.setattr(complete_prepared, "gather_parts", counted)
+    monkeypatch.setattr(prepare_completion, "gather_parts", counted)
     callers = [root, root, root, root, root, other]
     await asyncio.gather(
         *(
@@ -331,7 +331,7 @@ async def test_a_completion_is_charged_to_the_bytes_in_flight_while_it_is_prepar
     completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))
     while not (budget.waiting_bytes or completing_it.done()):
         await asyncio.sleep(0)
-    assert budget.waiting_bytes == 3 * complete_prepared.PART_BYTES
+    assert budget.waiting_bytes == 3 * prepare_completion.PART_BYTES
     budget.release(budget.limit)
     await completing_it
     assert budget.used == 0
@@ -346,8 +346,8 @@ async def test_a_completion_of_copied_parts_is_charged_for_the_pieces_that_they_
     completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))
     while not (budget.waiting_bytes or completing_it.done()):
         await asyncio.sleep(0)
-    for_pieces = budget.waiting_bytes - 3 * complete_prepared.PART_BYTES
-    assert 8 * complete_prepared.PIECE_BYTES <= for_pieces <= 8 * 3 * complete_prepared.PIECE_BYTES, (
+    for_pieces = budget.waiting_bytes - 3 * prepare_completion.PART_BYTES
+    assert 8 * prepare_completion.PIECE_BYTES <= for_pieces <= 8 * 3 * prepare_completion.PIECE_BYTES, (
         "of eight pieces in two parts"
     )
     budget.release(budget.limit)

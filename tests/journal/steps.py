@@ -43,7 +43,16 @@ from gateway.journal.tables import (
     Shape,
     UploadState,
 )
-from gateway.namespace.commands import buckets, complete, complete_prepared, names, nodes, objects, rename, uploads
+from gateway.namespace.commands import (
+    buckets,
+    complete,
+    names,
+    nodes,
+    objects,
+    prepare_completion,
+    rename,
+    uploads,
+)
 from gateway.namespace.commands import copy as copies
 from gateway.namespace.multipart_digests import multipart_checksums
 from gateway.namespace.version_ids import encode_version_id
@@ -218,7 +227,7 @@ def _prepared(h: History, r: random.Random, asked: complete.CompleteUpload, row:
     """One of the commands of `preparing.prepared`, whatever the sizes of the parts: the next one that would be sent."""
     checksums = multipart_checksums(parts, row.checksum, row.checksum_type)
     bodies = {each.id: each.pieces for each in h.shown.dump(BODY)}
-    slices, completion = complete_prepared.commands(asked, row, parts, checksums, bodies)
+    slices, completion = prepare_completion.completion_commands(asked, row, parts, checksums, bodies)
     if r.randrange(4):
         found = unpack_staged(row.staged)
         done = len(found.bodies) if slices and found.digest == slices[0].digest else 0

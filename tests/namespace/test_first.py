@@ -10,9 +10,9 @@ import pytest
 from gateway.errors import AccessDenied, InvalidArgument, NoSuchKey, PreconditionFailed
 from gateway.journal.columns import unpack_parts
 from gateway.namespace.commands.complete import CompleteUpload, WantedPart
-from gateway.namespace.commands.complete_prepared import prepared
 from gateway.namespace.commands.copy import CopyObject, CopyPart, MoveObject, Source
 from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed
+from gateway.namespace.commands.prepare_completion import prepare_completion
 from gateway.namespace.commands.uploads import CreateUpload, PutPart
 from gateway.namespace.conditions import Preconditions
 from gateway.namespace.read import lookups
@@ -27,7 +27,7 @@ def test_an_object_is_put_found_copied_and_deleted():
     world.bucket()
     assert world.put(b"a/b", 100) == (None, world.at_ns)
     found = lookups.find(world.mirror, "b", b"a/b")
-    assert found.file.size == 100 and len(list(lookups.resolve(world.mirror, found, 0, 100))) == 1
+    assert found.file.size == 100 and len(world.ranges(found, 0, 100)) == 1
     copied = world.run(CopyObject("b", b"c", USER, False, Source("b", b"a/b")))
     assert copied[3] == 100
     assert world.run(DeleteObject("b", b"a/b", USER, False)) == (None, False)
@@ -113,13 +113,12 @@ def test_parts_become_an_object_and_a_repeat_has_the_same_answer():
     wanted = tuple(WantedPart(n + 1, etag) for n, etag in enumerate([*etags, "0" * 32]))
     asked = CompleteUpload("b", b"k", USER, False, upload, wanted)
     assert world.run(asked) is None, "the runs of the copied part have to be counted first"
-    ready = asyncio.run(prepared(world.mirror, asked))
+    ready = asyncio.run(prepare_completion(world.mirror, asked))
     assert [world.run(each) for each in ready.slices] == [1]
     done = world.run(ready.completion)
     assert done[2].endswith("-3") and done[3] == 16 * MIB
     assert world.run(CompleteUpload("b", b"k", USER, False, upload, wanted)) == done
     found = lookups.find(world.mirror, "b", b"k")
-    lists = list(lookups.resolve(world.mirror, found, 5 * MIB - 1, 6 * MIB))
-    assert sum(length for listed in lists for _, _, length in listed) == 6 * MIB
+    assert sum(part.length for part in world.ranges(found, 5 * MIB - 1, 6 * MIB)) == 6 * MIB
     ((packed,),) = world.mirror.query("SELECT parts FROM body WHERE id = ?", (found.file.content,))
     assert [fact.number for fact in unpack_parts(packed)] == [1, 2, 3]

@@ -24,8 +24,8 @@ from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
 from gateway.namespace.commands.buckets import MakeBucket
 from gateway.namespace.commands.complete import CompleteUpload, WantedPart
-from gateway.namespace.commands.complete_prepared import prepared
 from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed, PutObject
+from gateway.namespace.commands.prepare_completion import prepare_completion
 from gateway.namespace.commands.uploads import CreateUpload, DropParts, PutPart
 from gateway.namespace.version_ids import parse_upload_id
 from gateway.site.commands import COMMANDS
@@ -182,7 +182,7 @@ async def test_a_completion_of_many_parts_changes_a_few_rows_and_its_parts_go_in
         await loop.run(PutPart(*head, upload, number, 5 << 20, etag, (), (), 1, number, ""))
     reads = ReadStore(loop.path)
     asked = CompleteUpload(*head, upload, tuple(parts))
-    ready = await prepared(reads, asked)
+    ready = await prepare_completion(reads, asked)
     assert ready is not None
     assert not ready.slices
     assert weight_of(asked) >= count

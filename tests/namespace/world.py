@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from gateway.blocks.read.lookup import Lookup
+from gateway.blocks.read.read_plan import plan_read
+from gateway.blocks.types import ReadRange
 from gateway.journal.apply import apply
 from gateway.journal.columns import Extent
 from gateway.journal.commands import Tx
@@ -19,6 +22,7 @@ from gateway.journal.tables import TABLES, Key, Table
 from gateway.namespace import COMMANDS
 from gateway.namespace.commands.buckets import MakeBucket
 from gateway.namespace.commands.objects import PutObject
+from gateway.namespace.read.lookups import Found
 from tests.journal import memory_store
 
 USER = 7
@@ -141,6 +145,12 @@ class World:
                 self.rows.put(table, row)
         if self.mirror is not None:
             self.mirror.write(overlay.changed)
+
+    def ranges(self, found: Found, start: int, length: int) -> list[ReadRange]:
+        """The ranges to read for some plain bytes of what was found."""
+        lookup = Lookup(self.mirror, {})
+        file = found.file
+        return [*plan_read(file.shape, file.content, start, length, lookup.extents_of, lookup.pieces_of)]
 
     def run(self, command: Any) -> Any:
         """The command's answer. Its records are applied; `touched` counts the rows that they changed, by table."""

@@ -18,13 +18,13 @@ from gateway.journal.tables import BUCKET, DIR, USER, Versioning
 from gateway.namespace.paths import bucket_of
 
 LEAVING_FEATURE = 3
-"""The journal's level that a bucket needs to go before the uploads into it."""
+"""The journal's feature level that is needed to delete a bucket while uploads into it are open."""
 
 
 @command(105)
 class MakeBucket(Command[int]):
-    """An empty bucket that *owner* (a user's name; *user* is its id) owns. The engine
-    checks the name before. Answers the time of creation in ns.
+    """Make an empty bucket that belongs to *owner* (a user's name; *user* is its id). The engine has checked the
+    bucket's name. Answers the time of creation in ns.
 
     Raises `BucketOwned`, `BucketExists`, `NoSuchUser`."""
 
@@ -36,18 +36,18 @@ class MakeBucket(Command[int]):
     policy: int
 
 
-def make_bucket(asked: MakeBucket, tx: Tx) -> int:
-    tx.prefetch([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
-    there = tx.get(BUCKET, (asked.bucket,))
-    if there is not None:
-        raise (BucketOwned if there.owner == asked.user else BucketExists)(asked.bucket)
-    owner = tx.get(USER, (asked.owner,))
-    if owner is None or owner.id != asked.user:
-        raise NoSuchUser(asked.owner)
+def make_bucket(command: MakeBucket, tx: Tx) -> int:
+    tx.prefetch([(BUCKET, (command.bucket,)), (USER, (command.owner,))])
+    existing = tx.get(BUCKET, (command.bucket,))
+    if existing is not None:
+        raise (BucketOwned if existing.owner == command.user else BucketExists)(command.bucket)
+    owner = tx.get(USER, (command.owner,))
+    if owner is None or owner.id != command.user:
+        raise NoSuchUser(command.owner)
     tx.emit(
         BucketMade(
-            asked.bucket, tx.new_id(), tx.new_id(), asked.tenant, asked.owner, asked.user, asked.region, asked.policy,
-            tx.at_ns,
+            command.bucket, tx.new_id(), tx.new_id(), command.tenant, command.owner, command.user, command.region,
+            command.policy, tx.at_ns,
         )
     )  # fmt: skip
     return tx.at_ns
@@ -66,19 +66,19 @@ class DropBucket(Command[None]):
     owner: str
 
 
-def drop_bucket(asked: DropBucket, tx: Tx) -> None:
-    tx.prefetch([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
-    bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
-    owner = tx.get(USER, (asked.owner,))
+def drop_bucket(command: DropBucket, tx: Tx) -> None:
+    tx.prefetch([(BUCKET, (command.bucket,)), (USER, (command.owner,))])
+    bucket = bucket_of(tx, command.bucket, command.user, command.root)
+    owner = tx.get(USER, (command.owner,))
     if owner is None or owner.id != bucket.owner:
-        raise NoSuchUser(asked.owner)
+        raise NoSuchUser(command.owner)
     if bucket.versions or require(tx.rows, DIR, (bucket.root,)).entries:
-        raise BucketNotEmpty(asked.bucket)
+        raise BucketNotEmpty(command.bucket)
     if not bucket.uploads:
-        tx.emit(BucketDeleted(asked.bucket, asked.owner))
+        tx.emit(BucketDeleted(command.bucket, command.owner))
         return
     tx.need_feature(LEAVING_FEATURE)
-    tx.emit(BucketDeletedWithUploads(asked.bucket, asked.owner, tx.new_id()))
+    tx.emit(BucketDeletedWithUploads(command.bucket, command.owner, tx.new_id()))
 
 
 @command(107)
@@ -91,18 +91,18 @@ class SetVersioning(Command[None]):
     versioning: int
 
 
-def set_versioning(asked: SetVersioning, tx: Tx) -> None:
-    bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
-    if asked.versioning == bucket.versioning:
+def set_versioning(command: SetVersioning, tx: Tx) -> None:
+    bucket = bucket_of(tx, command.bucket, command.user, command.root)
+    if command.versioning == bucket.versioning:
         return
-    if asked.versioning not in (Versioning.ENABLED, Versioning.SUSPENDED):
-        raise InvalidArgument("a bucket's versioning can be enabled or suspended, not taken away")
-    tx.emit(BucketVersioningSet(asked.bucket, asked.versioning))
+    if command.versioning not in (Versioning.ENABLED, Versioning.SUSPENDED):
+        raise InvalidArgument("the versioning of a bucket can be enabled or suspended, but not removed")
+    tx.emit(BucketVersioningSet(command.bucket, command.versioning))
 
 
 @command(108)
 class SetBucketSettings(Command[None]):
-    """The bucket's packed map of settings. Answers None."""
+    """Replace the bucket's settings by a packed map. Answers None."""
 
     bucket: str
     user: int
@@ -110,9 +110,9 @@ class SetBucketSettings(Command[None]):
     settings: bytes
 
 
-def set_bucket_settings(asked: SetBucketSettings, tx: Tx) -> None:
-    bucket_of(tx, asked.bucket, asked.user, asked.root)
-    tx.emit(BucketSettingsSet(asked.bucket, asked.settings))
+def set_bucket_settings(command: SetBucketSettings, tx: Tx) -> None:
+    bucket_of(tx, command.bucket, command.user, command.root)
+    tx.emit(BucketSettingsSet(command.bucket, command.settings))
 
 
 HANDLERS: dict[type[Any], Any] = {

@@ -3,8 +3,8 @@
 No bytes are copied. The reference count that a part holds on its run passes to the body's piece. A repeated completion
 gets the same answer, which the upload's row keeps.
 
-A completion of few parts is one command, `CompleteUpload`, which reads the row of each part. `complete_prepared` is for
-uploads of many parts, and of parts that were copied from several runs.
+A completion of few parts is one command, `CompleteUpload`, which reads the row of each part. `complete_prepared.py` is
+for uploads of many parts, and of parts that were copied from several runs.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from gateway.namespace.paths import KeyLocation, locate_key, object_state, prefe
 from gateway.namespace.version_ids import parse_version_id, s3_version_id
 
 LEAST_PART_BYTES = 5 * 1024**2
-"""Of every part but the last."""
+"""The least size of every part except the last."""
 MOST_OBJECT_BYTES = 5 * 1024**4
 MOST_PIECES = 100_000
-"""Of a body. A copy of the largest object part by part has a tenth of that."""
+"""The most pieces of a body. An object of the maximum size that was copied part by part has a tenth of that."""
 
 
 class WantedPart(NamedTuple):
-    """A part as the client names it; *checksum* (base64) is compared if given."""
+    """A part as the client names it. If *checksum* (base64) is given, it is compared."""
 
     number: int
     etag: str
@@ -63,12 +63,12 @@ class CompletedObject(NamedTuple):
     """packed: list of `Checksum`."""
 
 
-@command(122, weight=lambda asked: weigh_key(asked) + len(asked.parts))
+@command(122, weight=lambda command: weigh_key(command) + len(command.parts))
 class CompleteUpload(Command[CompletedObject | None]):
-    """The named parts, in ascending order, become the current version of *key*.
+    """Make the named parts, which are in ascending order, the current version of *key*.
 
     Answers None if a part is a body of its own, whose runs have to be counted: then nothing is changed, and the
-    caller completes the upload as `complete_prepared` says.
+    caller completes the upload as `complete_prepared.py` says.
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `Invalid`, `InvalidArgument`, `InvalidPart`,
     `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
 
@@ -79,7 +79,7 @@ class CompleteUpload(Command[CompletedObject | None]):
     upload: str
     parts: tuple[WantedPart, ...]
     expected_algorithm: str = ""
-    """Of the whole object's checksum, if the client says it; its *value* may come without the part count."""
+    """The algorithm of the object's checksum, if the client sends one. *expected_value* may lack the part count."""
     expected_value: str = ""
     expected_type: str = ""
     expected_size: int | None = None
@@ -87,7 +87,7 @@ class CompleteUpload(Command[CompletedObject | None]):
 
 
 class CompletionCommand(Protocol):
-    """What every command that completes an upload names."""
+    """A command that completes an upload."""
 
     @property
     def bucket(self) -> str: ...
@@ -97,30 +97,30 @@ class CompletionCommand(Protocol):
     def upload(self) -> str: ...
 
 
-def complete_upload(asked: CompleteUpload, tx: Tx) -> CompletedObject | None:
-    check_order(asked.parts)
-    upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
+def complete_upload(command: CompleteUpload, tx: Tx) -> CompletedObject | None:
+    check_order(command.parts)
+    upload = any_upload(tx, command.bucket, command.key, command.upload, command.user, command.root)
     if upload.state != UploadState.OPEN:
-        return repeat_result(asked, part_list_digest(asked.parts), upload, tx)
-    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
+        return repeat_result(command, part_list_digest(command.parts), upload, tx)
+    location = locate_key(tx, command.bucket, command.key, command.user, command.root)
     if location.entry is not None:
         prefetch_neighbours(tx, location.entry)
-    # The parts come last, so that looking at thousands of them is not repeated. Where more are named than there are,
-    # one of the first `upload.parts + 1` is missing.
-    tx.prefetch([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
-    parts = check_parts(asked, upload, lambda number: tx.get(PART, (upload.id, number)))
+    # The parts are prefetched last, so that thousands of look-ups are not repeated. If the client names more parts than
+    # the upload has, one of the first `upload.parts + 1` is missing.
+    tx.prefetch([(PART, (upload.id, part.number)) for part in command.parts[: upload.parts + 1]])
+    parts = check_parts(command, upload, lambda number: tx.get(PART, (upload.id, number)))
     if any(part.shape == Shape.BODY for part in parts):
         return None
-    if asked.conditions is not None:
-        check_write(asked.conditions, asked.key, object_state(tx, location.entry))
+    if command.conditions is not None:
+        check_write(command.conditions, command.key, object_state(tx, location.entry))
     checksums = multipart_checksums(parts, upload.checksum, upload.checksum_type)
-    check_expected(asked, upload, checksums[0], sum(part.size for part in parts))
-    return _join_parts(asked, upload, location, parts, checksums, tx)
+    check_expected(command, upload, checksums[0], sum(part.size for part in parts))
+    return _join_parts(command, upload, location, parts, checksums, tx)
 
 
 def check_order(parts: tuple[WantedPart, ...]) -> None:
     if not parts:
-        raise InvalidArgument("a completion names at least one part")
+        raise InvalidArgument("a completion must name at least one part")
     last = 0
     for part in parts:
         if part.number <= last:
@@ -130,14 +130,14 @@ def check_order(parts: tuple[WantedPart, ...]) -> None:
         raise InvalidPart(f"there is no part {last}")
 
 
-def check_parts(asked: CompleteUpload, upload: Upload, part_of: Callable[[int], Part | None]) -> list[Part]:
-    """The parts' rows, if they are as the client has them and of a size that S3 allows."""
+def check_parts(command: CompleteUpload, upload: Upload, part_of: Callable[[int], Part | None]) -> list[Part]:
+    """Return the rows of the parts that the client names. Raises `InvalidPart`, `EntityTooSmall`, `EntityTooLarge`."""
     found: list[Part] = []
-    for wanted in asked.parts:
+    for wanted in command.parts:
         part = part_of(wanted.number)
         if part is None or part.etag != wanted.etag.strip('"').lower():
-            raise _invalid(asked, wanted, f"part {wanted.number} was not uploaded, or has another ETag")
-        _check_checksum(asked, upload, wanted, part)
+            raise _invalid(command, wanted, f"part {wanted.number} was not uploaded, or has another ETag")
+        _check_checksum(command, upload, wanted, part)
         found.append(part)
     for part in found[:-1]:
         if part.size < LEAST_PART_BYTES:
@@ -148,16 +148,17 @@ def check_parts(asked: CompleteUpload, upload: Upload, part_of: Callable[[int], 
     return found
 
 
-def _check_checksum(asked: CompleteUpload, upload: Upload, wanted: WantedPart, part: Part) -> None:
-    """A composite checksum vouches for the whole only if the client knows those that it is made of: S3 wants them told.
+def _check_checksum(command: CompleteUpload, upload: Upload, wanted: WantedPart, part: Part) -> None:
+    """Compare the part's checksum with the client's. S3 requires the client to send those of all parts if the object's
+    checksum is composite, since that is made of them.
 
-    What is told of a part whose upload asked for none was checked when the part came, and is not kept."""
+    A checksum of a part whose upload has no algorithm was verified when the part arrived, and is not stored."""
     if not upload.checksum:
         return
     if wanted.checksum and wanted.algorithm not in ("", upload.checksum):
-        raise _invalid(asked, wanted, f"part {wanted.number} carries {upload.checksum}, not {wanted.algorithm}")
+        raise _invalid(command, wanted, f"part {wanted.number} carries {upload.checksum}, not {wanted.algorithm}")
     if wanted.checksum and wanted.checksum != part.checksum:
-        raise _invalid(asked, wanted, f"part {wanted.number} has another {upload.checksum}")
+        raise _invalid(command, wanted, f"part {wanted.number} has another {upload.checksum}")
     if not wanted.checksum and upload.checksum_type == COMPOSITE:
         raise Invalid(
             f"The upload was created using a {upload.checksum.lower()} checksum. The complete request must include the "
@@ -165,39 +166,39 @@ def _check_checksum(asked: CompleteUpload, upload: Upload, wanted: WantedPart, p
         )
 
 
-def _invalid(asked: CompleteUpload, wanted: WantedPart, why: str) -> InvalidPart:
-    return InvalidPart(why, asked.upload, wanted.number, wanted.etag)
+def _invalid(command: CompleteUpload, wanted: WantedPart, why: str) -> InvalidPart:
+    return InvalidPart(why, command.upload, wanted.number, wanted.etag)
 
 
-def check_expected(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
-    if asked.expected_size is not None and asked.expected_size != size:
+def check_expected(command: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
+    if command.expected_size is not None and command.expected_size != size:
         raise Invalid(
-            f"The provided 'x-amz-mp-object-size' header value {asked.expected_size} does not match what was computed: "
-            f"{size}"
+            f"The provided 'x-amz-mp-object-size' header value {command.expected_size} does not match what was "
+            f"computed: {size}"
         )
-    if asked.expected_type and asked.expected_type != upload.checksum_type:
+    if command.expected_type and command.expected_type != upload.checksum_type:
         raise Invalid(
             f"The upload was created using the {upload.checksum_type or 'null'} checksum mode. The complete request "
             "must use the same checksum mode."
         )
-    if not asked.expected_value:
+    if not command.expected_value:
         return
-    if asked.expected_algorithm != computed.algorithm:
-        raise InvalidArgument(f"the upload carries {computed.algorithm}, not {asked.expected_algorithm}")
-    if asked.expected_value not in (computed.value, computed.value.partition("-")[0]):
-        raise BadChecksum(computed.algorithm, asked.expected_value, computed.value)
+    if command.expected_algorithm != computed.algorithm:
+        raise InvalidArgument(f"the upload carries {computed.algorithm}, not {command.expected_algorithm}")
+    if command.expected_value not in (computed.value, computed.value.partition("-")[0]):
+        raise BadChecksum(computed.algorithm, command.expected_value, computed.value)
 
 
 def _join_parts(
-    asked: CompleteUpload, upload: Upload, location: KeyLocation, parts: list[Part], checksums: list[Checksum], tx: Tx
+    command: CompleteUpload, upload: Upload, location: KeyLocation, parts: list[Part], checksums: list[Checksum], tx: Tx
 ) -> CompletedObject:
     body = tx.new_id()
     numbers = tuple(part.number for part in parts)
-    tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, tuple(map(summarize_part, parts))))
+    tx.emit(PartsJoined(command.bucket, command.key, upload.id, body, numbers, tuple(map(summarize_part, parts))))
     size = sum(part.size for part in parts)
     return finish_upload(
-        asked, upload, location, body, size, multipart_etag(parts), pack_list(checksums),
-        part_list_digest(asked.parts), tx,
+        command, upload, location, body, size, multipart_etag(parts), pack_list(checksums),
+        part_list_digest(command.parts), tx,
     )  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def summarize_part(part: Part) -> PartSummary:
 
 
 def finish_upload(
-    asked: CompletionCommand, upload: Upload, location: KeyLocation, body: int, size: int, etag: str,
+    command: CompletionCommand, upload: Upload, location: KeyLocation, body: int, size: int, etag: str,
     checksums: bytes, digest: bytes, tx: Tx,
 ) -> CompletedObject:  # fmt: skip
     """Name the object, and end the upload."""
@@ -218,24 +219,24 @@ def finish_upload(
     shown_first = first_checksum(checksums)
     result = Completed(etag, number or 0, number is None, shown_first, digest, size)
     done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
-    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))
+    tx.emit(UploadEnded(command.bucket, command.key, upload.id, done, pack(result), *times))
     return CompletedObject(version, modified_ns, etag, size, pack_list([shown_first] if shown_first else []))
 
 
-def repeat_result(asked: CompletionCommand, digest: bytes, upload: Upload, tx: Tx) -> CompletedObject:
-    """The answer of the completion that this one repeats. Raises `NoSuchUpload` if it repeats none."""
+def repeat_result(command: CompletionCommand, digest: bytes, upload: Upload, tx: Tx) -> CompletedObject:
+    """Return the answer of the earlier completion that *command* repeats. Raises `NoSuchUpload` if there is none."""
     if upload.state != UploadState.COMPLETED:
-        raise NoSuchUpload(asked.upload)
+        raise NoSuchUpload(command.upload)
     done = Completed._make(unpack(upload.result))
     if done.digest != digest:
-        raise NoSuchUpload(asked.upload)
-    version = s3_version_id(done.version, int(done.null), require(tx.rows, BUCKET, (asked.bucket,)).versioning)
+        raise NoSuchUpload(command.upload)
+    version = s3_version_id(done.version, int(done.null), require(tx.rows, BUCKET, (command.bucket,)).versioning)
     checksums = pack_list([done.checksum] if done.checksum else [])
     return CompletedObject(version, upload.ended_ns, done.etag, done.size, checksums)
 
 
 def part_list_digest(parts: tuple[WantedPart, ...]) -> bytes:
-    """Of the part list that a client names: a repeat must name the same."""
+    """Return a digest of the part list that a client sends. A repeated completion must send the same list."""
     named = pack([(part.number, part.etag.strip('"').lower()) for part in parts])
     return hashlib.blake2b(named, digest_size=16).digest()
 

@@ -1,8 +1,8 @@
-"""Copying without bytes: the new node, or part, shares the source's content. Rows in memory only.
+"""Copies within the journal: the new node or part shares the source's content, and no bytes are read or written.
 
-A copy touches the same handful of rows whatever its size: content is counted at the run or body that it is, not at
-what lies below. Only a slice of a body (UploadPartCopy with a range) counts each run that the slice meets: the
-worker finds these, and stores the bytes anew if they are very many.
+A copy changes a few rows, whatever its size: it adds one count to the run or body of the source, and none to what is
+below that. Only a slice of a body (UploadPartCopy with a range) adds a count to each run that the slice overlaps. The
+worker looks these runs up, and copies the bytes instead if there are very many. Works on rows in memory only.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from gateway.namespace.version_ids import s3_version_id
 
 
 class Source(NamedTuple):
-    """What is copied. *version* "" is the current one. *node*, unless 0, is the node that the worker looked at, and
-    *content*, unless None, the run or body that it had: the copy is refused with `Busy` if there is another by now."""
+    """The source of a copy. An empty *version* means the current one. *node*, unless 0, is the node that the worker has
+    read, and *content*, unless None, the run or body that it had. The copy is refused with `Busy` if either differs."""
 
     bucket: str
     key: bytes
@@ -53,9 +53,9 @@ class Copied(NamedTuple):
 
 @command(110, weight=weigh_key)
 class CopyObject(Command[Copied]):
-    """The source's content becomes the current version of *key*.
+    """Make the source's content the current version of *key*. Answers `Copied`.
 
-    *headers*, *tags*, *checksums* are packed; None takes the source's.
+    *headers*, *tags* and *checksums* are packed; None means those of the source.
     Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`,
     `PreconditionFailed`, `Busy`."""
 
@@ -70,33 +70,33 @@ class CopyObject(Command[Copied]):
     conditions: Preconditions | None = None
 
 
-def copy_object(asked: CopyObject, tx: Tx) -> Copied:
-    check_new_key(asked.key)
-    from_bucket, file, source_version = _source(tx, asked.source, asked.user, asked.root)
-    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root, _content_row(file))
+def copy_object(command: CopyObject, tx: Tx) -> Copied:
+    check_new_key(command.key)
+    from_bucket, file, source_version = _source(tx, command.source, command.user, command.root)
+    location = locate_key(tx, command.bucket, command.key, command.user, command.root, _content_row(file))
     _same_tenant(from_bucket, location.bucket)
     if location.entry is not None:
         prefetch_neighbours(tx, location.entry)
-    if asked.conditions is not None:
-        check_write(asked.conditions, asked.key, object_state(tx, location.entry))
-    checksums = file.checksums if asked.checksums is None else asked.checksums
+    if command.conditions is not None:
+        check_write(command.conditions, command.key, object_state(tx, location.entry))
+    checksums = file.checksums if command.checksums is None else command.checksums
     version, modified_ns = name_object(
-        tx, location, size=file.size, shape=file.shape, content=file.content, etag=file.etag, owner=asked.user,
-        headers=file.headers if asked.headers is None else asked.headers, checksums=checksums,
-        tags=file.tags if asked.tags is None else asked.tags,
+        tx, location, size=file.size, shape=file.shape, content=file.content, etag=file.etag, owner=command.user,
+        headers=file.headers if command.headers is None else command.headers, checksums=checksums,
+        tags=file.tags if command.tags is None else command.tags,
     )  # fmt: skip
     return Copied(version, modified_ns, file.etag, file.size, checksums, source_version)
 
 
 def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File, str | None]:
-    """The bucket, the node and the shown version of what is to be copied."""
+    """Return the bucket, the node, and the version as S3 shows it, of the source. Raises as `CopyObject`."""
     location = locate_key(tx, source.bucket, source.key, user, root)
     at = existing(tx, location, source.version)
     file = require(tx.rows, FILE, (at.node,))
     if source.conditions is not None:
         check_source(source.conditions, version_state(at, file))
     if (source.node and source.node != file.id) or source.content not in (None, file.content):
-        raise Busy("the source changed while it was looked at")
+        raise Busy("the source changed after it was read")
     return location.bucket, file, s3_version_id(at.version, at.null, location.bucket.versioning)
 
 
@@ -112,16 +112,16 @@ def _content_row(file: File) -> list[RowKey]:
 def _same_tenant(one: Bucket, other: Bucket) -> None:
     """Blocks are sealed with their tenant's key, so runs are never shared across tenants."""
     if one.tenant != other.tenant:
-        raise AccessDenied("a copy within the journal stays with one tenant")
+        raise AccessDenied("an object cannot be copied to a bucket of another tenant")
 
 
 @command(112, weight=weigh_key)
 class MoveObject(Command[Copied]):
-    """The object at *from_key* of *from_bucket* becomes the current version of *key*, and goes where it stood, as by a
-    DELETE: where that bucket has versions, a delete marker covers it. Answers as `CopyObject`.
+    """Make the object at *from_key* of *from_bucket* the current version of *key*, and delete it there as a DELETE
+    does: a bucket with versioning gets a delete marker. Answers as `CopyObject`.
 
-    One command and not a copy with a removal behind it, so that no write to the source can fall between the two.
-    Raises as `CopyObject`; `InvalidArgument` for a move of a key to itself."""
+    This is one command, and not a copy followed by a deletion, so that no write to the source comes between the two.
+    Raises as `CopyObject`, and `InvalidArgument` if both names are the same."""
 
     bucket: str
     key: bytes
@@ -131,21 +131,21 @@ class MoveObject(Command[Copied]):
     from_key: bytes
 
 
-def move_object(asked: MoveObject, tx: Tx) -> Copied:
-    if (asked.bucket, asked.key) == (asked.from_bucket, asked.from_key):
-        raise InvalidArgument(f"{asked.key!r} is moved to itself")
-    source = Source(asked.from_bucket, asked.from_key)
-    copied = copy_object(CopyObject(asked.bucket, asked.key, asked.user, asked.root, source), tx)
-    delete_object(DeleteObject(asked.from_bucket, asked.from_key, asked.user, asked.root), tx)
+def move_object(command: MoveObject, tx: Tx) -> Copied:
+    if (command.bucket, command.key) == (command.from_bucket, command.from_key):
+        raise InvalidArgument(f"{command.key!r} cannot be moved to itself")
+    source = Source(command.from_bucket, command.from_key)
+    copied = copy_object(CopyObject(command.bucket, command.key, command.user, command.root, source), tx)
+    delete_object(DeleteObject(command.from_bucket, command.from_key, command.user, command.root), tx)
     return copied
 
 
-@command(111, weight=lambda asked: 2 + len(asked.pieces))
+@command(111, weight=lambda command: 2 + len(command.pieces))
 class CopyPart(Command[tuple[int, str | None]]):
-    """A stretch of the source becomes a part: *length* plain bytes from *start* on, whose digests the front desk knows
-    or has computed. Answers (LastModified in ns, the source's version or None).
+    """Make a range of the source a part of an upload: *length* plain bytes from *start* on. The worker knows or has
+    computed the digests of the range. Answers (LastModified in ns, the source's version or None).
 
-    Raises as `CopyObject` and `PutPart`; `InvalidRange` for bytes that the source does not have."""
+    Raises as `CopyObject` and `PutPart`, and `InvalidRange` if the source does not have these bytes."""
 
     bucket: str
     key: bytes
@@ -157,45 +157,45 @@ class CopyPart(Command[tuple[int, str | None]]):
     start: int
     length: int
     etag: str
-    """The stretch's MD5, hex."""
+    """The MD5 of the range, in hex."""
     crc64nvme: int
     checksum: str
-    """Base64, of the upload's algorithm, or empty."""
+    """By the upload's algorithm, in Base64; empty if the upload has none."""
     pieces: tuple[Piece, ...] = ()
-    """The pieces of the source's body that make up the stretch, so that the committer need not look through all of
-    them; `source.content` is that body. Empty if the source is a run, or is copied whole."""
+    """The pieces of the source's body that make up the range, so that the committer need not search all of them;
+    `source.content` is that body. Empty if the source is a run, or is copied whole."""
 
 
-def copy_part(asked: CopyPart, tx: Tx) -> tuple[int, str | None]:
-    upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
-    bucket, file, source_version = _source(tx, asked.source, asked.user, asked.root)
-    if asked.pieces and asked.source.content is None:
-        raise InvalidArgument("the pieces are of no body")
-    want_part(tx, upload.id, asked.number, [] if asked.pieces else _content_row(file))
-    into = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root).bucket
+def copy_part(command: CopyPart, tx: Tx) -> tuple[int, str | None]:
+    upload = open_upload(tx, command.bucket, command.key, command.upload, command.user, command.root)
+    bucket, file, source_version = _source(tx, command.source, command.user, command.root)
+    if command.pieces and command.source.content is None:
+        raise InvalidArgument("pieces are given without the body that they belong to")
+    want_part(tx, upload.id, command.number, [] if command.pieces else _content_row(file))
+    into = locate_key(tx, command.bucket, command.key, command.user, command.root).bucket
     _same_tenant(bucket, into)
-    if asked.start < 0 or asked.length < 0 or asked.start + asked.length > file.size:
-        raise InvalidRange(f"{asked.start}-{asked.start + asked.length - 1}", file.size)
-    shape, content = share(tx, file, asked.start, asked.length, asked.pieces)
+    if command.start < 0 or command.length < 0 or command.start + command.length > file.size:
+        raise InvalidRange(f"{command.start}-{command.start + command.length - 1}", file.size)
+    shape, content = share(tx, file, command.start, command.length, command.pieces)
     tx.emit(
         PartPut(
-            asked.bucket, asked.key, upload.id, asked.number, tx.new_id(), asked.length, int(shape), content,
-            asked.etag, asked.crc64nvme, asked.checksum, tx.at_ns,
+            command.bucket, command.key, upload.id, command.number, tx.new_id(), command.length, int(shape), content,
+            command.etag, command.crc64nvme, command.checksum, tx.at_ns,
         )
     )  # fmt: skip
     return tx.at_ns, source_version
 
 
 def share(tx: Tx, file: File, start: int, length: int, found: Sequence[Piece] = ()) -> tuple[int, int]:
-    """Content that is *length* plain bytes of the file from *start* on: its own, or a body of slices of it. *found*:
-    the pieces that make them up, if they are known; else they are looked up."""
+    """Return the shape and id of content that consists of *length* plain bytes of the file from *start* on: the file's
+    own, or a new body of slices of it. *found*: the pieces of that range; if empty, they are looked up."""
     if length == 0:
         return Shape.NONE, 0
     if length == file.size:
         return file.shape, file.content
     pieces = found or slice_content(tx.rows, file.shape, file.content, start, length)
     if sum(piece.length for piece in pieces) != length:
-        raise InvalidArgument("the pieces do not make up the stretch")
+        raise InvalidArgument("the pieces do not make up the range")
     tx.prefetch([(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in pieces)])
     made = tx.new_id()
     tx.emit(BodyMade(made, tuple((int(Shape.RUN), *piece) for piece in pieces)))

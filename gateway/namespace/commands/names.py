@@ -1,11 +1,12 @@
-"""Commands that make and remove names, as POSIX does: directories, files, links, special files. Rows in memory only.
+"""Commands that make and remove names, as POSIX does: directories, files, links, special files.
 
-Every change inside a directory that S3 implied makes it first, so that `rm -r` finds it where it was.
+They work on rows in memory only. A change inside a directory that is only implied by S3 keys makes that directory
+first (`ensure_made`), so it still exists when its last name is removed, as `rm -r` expects.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.errors import (
     DirectoryNotEmpty,
@@ -35,12 +36,12 @@ from gateway.namespace.versioning import put_name, remove_name
 
 MOST_LINKS = 65_000
 SYMLINK_BYTES = 4095
-"""The longest text of a symbolic link: PATH_MAX without its NUL."""
+"""The longest text of a symbolic link: Linux's PATH_MAX without the NUL."""
 
 
 @command(140)
 class Mkdir(Command[int]):
-    """A directory *name* (with its slash) in the directory *parent*. Answers its node.
+    """Make the directory *name* (with its slash) in the directory *parent*. Answers its node.
 
     Raises `NoSuchName` (no such parent), `NameExists`, `NameTooLong`, `TooDeep`, `InvalidArgument`."""
 
@@ -54,29 +55,29 @@ class Mkdir(Command[int]):
     gid: int
 
 
-def mkdir(asked: Mkdir, tx: Tx) -> int:
-    if not is_directory(asked.name):
-        raise InvalidArgument("a directory's name ends in a slash")
-    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent)
-    there = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
-    check_name_free(there)
-    ensure_made(tx, bucket, asked.parent, asked.user)
-    if there.directory is None:
-        check_depth(load_climb(tx, asked.parent) + 1)
-        node = make_dir(tx, asked.parent, asked.name, asked.mode, asked.uid, asked.gid)
-        note_height(tx, asked.parent, 1)
-    else:  # a dead one, with the history of what was in it
-        node = there.directory.node
+def mkdir(command: Mkdir, tx: Tx) -> int:
+    if not is_directory(command.name):
+        raise InvalidArgument("the name of a directory must end with a slash")
+    bucket = open_directories(tx, command.bucket, command.user, command.root, command.parent)
+    state = look_up_name(tx, command.parent, command.name, (ENTRY, (command.parent, b"")))
+    check_name_free(state)
+    ensure_made(tx, bucket, command.parent, command.user)
+    if state.directory is None:
+        check_depth(load_climb(tx, command.parent) + 1)
+        node = make_dir(tx, command.parent, command.name, command.mode, command.uid, command.gid)
+        note_height(tx, command.parent, 1)
+    else:  # a dead directory, which contains only versions and delete markers: it becomes live again
+        node = state.directory.node
         at_ns = tx.at_ns
         require(tx.rows, DIR, (node,))
-        tx.emit(DirAttributesSet(node, asked.mode, asked.uid, asked.gid, at_ns, at_ns, at_ns))
-    put_dir_marker(tx, bucket, require(tx.rows, DIR, (node,)), tx.get(ENTRY, (node, b"")), asked.user)
+        tx.emit(DirAttributesSet(node, command.mode, command.uid, command.gid, at_ns, at_ns, at_ns))
+    put_dir_marker(tx, bucket, require(tx.rows, DIR, (node,)), tx.get(ENTRY, (node, b"")), command.user)
     return node
 
 
 @command(141, frees=True)
 class Rmdir(Command[None]):
-    """The directory *name* (with its slash), which nothing but its marker is in, goes. Answers None.
+    """Remove the directory *name* (with its slash), which must contain nothing except its marker. Answers None.
 
     Raises `NoSuchName`, `NotADirectory`, `DirectoryNotEmpty`."""
 
@@ -87,17 +88,17 @@ class Rmdir(Command[None]):
     name: bytes
 
 
-def rmdir(asked: Rmdir, tx: Tx) -> None:
-    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent)
-    there = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
-    if there.live_directory is None:
-        raise (NotADirectory if there.live_file is not None else NoSuchName)(asked.name)
-    ensure_made(tx, bucket, asked.parent, asked.user)
-    empty_out(tx, bucket, require(tx.rows, DIR, (there.live_directory.node,)))
+def rmdir(command: Rmdir, tx: Tx) -> None:
+    bucket = open_directories(tx, command.bucket, command.user, command.root, command.parent)
+    state = look_up_name(tx, command.parent, command.name, (ENTRY, (command.parent, b"")))
+    if state.live_directory is None:
+        raise (NotADirectory if state.live_file is not None else NoSuchName)(command.name)
+    ensure_made(tx, bucket, command.parent, command.user)
+    empty_out(tx, bucket, require(tx.rows, DIR, (state.live_directory.node,)))
 
 
 def empty_out(tx: Tx, bucket: Bucket, directory: Dir) -> None:
-    """An empty directory goes; where versions are kept, it dies, with its history in it.
+    """Remove an empty directory. In a bucket with versioning it becomes dead, and keeps the versions that are in it.
 
     Raises `DirectoryNotEmpty`."""
     marker = tx.get(ENTRY, (directory.id, b""))
@@ -112,14 +113,15 @@ def empty_out(tx: Tx, bucket: Bucket, directory: Dir) -> None:
 
 
 def take_name(tx: Tx, bucket: Bucket, entry: Entry) -> None:
-    """A live name that is no directory's is removed as its bucket's versioning wants it, and no directory with it."""
+    """Remove a live name that is not a directory's, by the rules of its bucket's versioning. No directory is removed
+    with it."""
     prefetch_neighbours(tx, entry)
     remove_name(tx, KeyLocation(bucket, b"", entry.parent, (), entry.name, entry), keep_directories=True)
 
 
 @command(142, frees=True)
 class Unlink(Command[None]):
-    """The name goes, and its node with its last name. Answers None. Raises `NoSuchName`, `IsADirectory`."""
+    """Remove a name, and with its last name the node. Answers None. Raises `NoSuchName`, `IsADirectory`."""
 
     bucket: str
     user: int
@@ -128,18 +130,18 @@ class Unlink(Command[None]):
     name: bytes
 
 
-def unlink(asked: Unlink, tx: Tx) -> None:
-    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent)
-    there = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
-    if is_directory(asked.name) or there.live_file is None:
-        raise (IsADirectory if there.live_directory is not None else NoSuchName)(asked.name)
-    ensure_made(tx, bucket, asked.parent, asked.user)
-    take_name(tx, bucket, there.live_file)
+def unlink(command: Unlink, tx: Tx) -> None:
+    bucket = open_directories(tx, command.bucket, command.user, command.root, command.parent)
+    state = look_up_name(tx, command.parent, command.name, (ENTRY, (command.parent, b"")))
+    if is_directory(command.name) or state.live_file is None:
+        raise (IsADirectory if state.live_directory is not None else NoSuchName)(command.name)
+    ensure_made(tx, bucket, command.parent, command.user)
+    take_name(tx, bucket, state.live_file)
 
 
 @command(143)
 class Mknod(Command[int]):
-    """An empty file, or a fifo, socket or device, under a name that is free. Answers its node.
+    """Make an empty file, FIFO, socket or device under a free name. Answers its node.
 
     Raises as `Mkdir`."""
 
@@ -156,30 +158,40 @@ class Mknod(Command[int]):
     rdev: int = 0
 
 
-def mknod(asked: Mknod, tx: Tx) -> int:
-    kind = FileKind(asked.kind)
+def mknod(command: Mknod, tx: Tx) -> int:
+    kind = FileKind(command.kind)
     if kind in (FileKind.MARKER, FileKind.SYMLINK):
-        raise InvalidArgument(f"a node of kind {kind.name} is not made so")
-    there = _room_for(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.name)
-    node = new_node(tx, kind, asked.user, asked.mode, asked.uid, asked.gid, rdev=asked.rdev)
-    put_name(tx, there[0], asked.parent, asked.name, there[1].file, node)
+        raise InvalidArgument(f"mknod cannot make a node of kind {kind.name}")
+    bucket, file = _free_name(tx, command.bucket, command.user, command.root, command.parent, command.name)
+    node = new_node(tx, kind, command.user, command.mode, command.uid, command.gid, rdev=command.rdev)
+    put_name(tx, bucket, command.parent, command.name, file, node)
     return node
 
 
-def _room_for(tx: Tx, name: str, user: int, root: bool, parent: int, entry: bytes) -> tuple[Bucket, NameState]:
-    """The bucket and the free name; the directory is made sure of."""
-    if is_directory(entry):
-        raise InvalidArgument("only a directory's name ends in a slash")
-    bucket = open_directories(tx, name, user, root, parent)
-    there = look_up_name(tx, parent, entry, (ENTRY, (parent, b"")))
-    check_name_free(there)
+class _FreeName(NamedTuple):
+    """A name that no live entry has."""
+
+    bucket: Bucket
+    file: Entry | None
+    """The dead entry that has the name, with the versions below it."""
+
+
+def _free_name(tx: Tx, bucket_name: str, user: int, root: bool, parent: int, name: bytes) -> _FreeName:
+    """Check that *name* may be made in the directory *parent*, and make that directory if S3 keys only imply it.
+
+    Raises as `Mkdir`."""
+    if is_directory(name):
+        raise InvalidArgument("only the name of a directory may end with a slash")
+    bucket = open_directories(tx, bucket_name, user, root, parent)
+    state = look_up_name(tx, parent, name, (ENTRY, (parent, b"")))
+    check_name_free(state)
     ensure_made(tx, bucket, parent, user)
-    return bucket, there
+    return _FreeName(bucket, state.file)
 
 
 @command(144)
 class Symlink(Command[int]):
-    """A symbolic link to *target*, which is never looked at. Answers its node. Raises as `Mkdir`."""
+    """Make a symbolic link with the text *target*, which is not interpreted. Answers its node. Raises as `Mkdir`."""
 
     bucket: str
     user: int
@@ -191,18 +203,18 @@ class Symlink(Command[int]):
     gid: int
 
 
-def symlink(asked: Symlink, tx: Tx) -> int:
-    if not 0 < len(asked.target) <= SYMLINK_BYTES or b"\0" in asked.target:
-        raise InvalidArgument(f"a symbolic link's text has 1 to {SYMLINK_BYTES} bytes and no NUL")
-    bucket, there = _room_for(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.name)
-    node = new_node(tx, FileKind.SYMLINK, asked.user, 0o777, asked.uid, asked.gid, target=asked.target)
-    put_name(tx, bucket, asked.parent, asked.name, there.file, node)
+def symlink(command: Symlink, tx: Tx) -> int:
+    if not 0 < len(command.target) <= SYMLINK_BYTES or b"\0" in command.target:
+        raise InvalidArgument(f"the text of a symbolic link must have 1 to {SYMLINK_BYTES} bytes and no NUL")
+    bucket, file = _free_name(tx, command.bucket, command.user, command.root, command.parent, command.name)
+    node = new_node(tx, FileKind.SYMLINK, command.user, 0o777, command.uid, command.gid, target=command.target)
+    put_name(tx, bucket, command.parent, command.name, file, node)
     return node
 
 
 @command(145)
 class Link(Command[int]):
-    """One more name, *to_name* in *to_parent*, for the node that *name* in *parent* points at. Answers the node.
+    """Make a hard link: a further name, *to_name* in *to_parent*, for the node of *name* in *parent*. Answers the node.
 
     Raises as `Mkdir`, and `NoSuchName`, `IsADirectory`, `TooManyLinks`."""
 
@@ -215,22 +227,22 @@ class Link(Command[int]):
     to_name: bytes
 
 
-def link(asked: Link, tx: Tx) -> int:
-    open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
-    entry = file_at(look_up_name(tx, asked.parent, asked.name))
+def link(command: Link, tx: Tx) -> int:
+    open_directories(tx, command.bucket, command.user, command.root, command.parent, command.to_parent)
+    entry = file_at(look_up_name(tx, command.parent, command.name))
     file = require(tx.rows, FILE, (entry.node,))
     if file.links >= MOST_LINKS:
-        raise TooManyLinks(asked.name)
-    bucket, there = _room_for(tx, asked.bucket, asked.user, asked.root, asked.to_parent, asked.to_name)
-    put_name(tx, bucket, asked.to_parent, asked.to_name, there.file, entry.node)
+        raise TooManyLinks(command.name)
+    bucket, dead = _free_name(tx, command.bucket, command.user, command.root, command.to_parent, command.to_name)
+    put_name(tx, bucket, command.to_parent, command.to_name, dead, entry.node)
     return entry.node
 
 
-def file_at(there: NameState) -> Entry:
-    """The live entry that is no directory. Raises `NoSuchName`, `IsADirectory`."""
-    if there.live_file is None:
-        raise (IsADirectory if there.live_directory is not None else NoSuchName)(there.file_name)
-    return there.live_file
+def file_at(state: NameState) -> Entry:
+    """Return the live entry, which must not be a directory. Raises `NoSuchName`, `IsADirectory`."""
+    if state.live_file is None:
+        raise (IsADirectory if state.live_directory is not None else NoSuchName)(state.file_name)
+    return state.live_file
 
 
 HANDLERS: dict[type[Any], Any] = {

@@ -1,7 +1,8 @@
-"""Commands on nodes, as POSIX changes them: content, clones, attributes, extended attributes. Rows in memory only.
+"""Commands that change nodes, as POSIX does: content, clones, attributes, extended attributes.
 
-They say a bucket, which who asks must be allowed to use, and a node, which the front desk found in that bucket: a file
-may have many names, and an open file keeps its node whatever becomes of them.
+They work on rows in memory only. Each names a bucket, which the user must be allowed to use, and a node, which the
+worker found in that bucket. It names no key: a file may have many names, and an open file keeps its node when they are
+removed.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from gateway.namespace.paths import bucket_of
 from gateway.namespace.versioning import put_name
 
 OLD, NEW = 0, 1
-"""Where a stretch of a file's layout comes from: the content that it has, the run that comes with the command."""
+"""The origin of a range in a file's layout: the content that the file has, or the run that comes with the command."""
 XATTR_NAME_BYTES = 255
 XATTR_VALUE_BYTES = 64 * 1024
 XATTRS_BYTES = 256 * 1024
-"""Of all of a node's, packed."""
+"""The most bytes of all extended attributes of a node, packed."""
 
 
 def file_node(tx: Tx, node: int) -> File:
-    """The file. Raises `NoSuchName`."""
+    """Return the row of the file *node*. Raises `NoSuchName`."""
     file = tx.get(FILE, (node,))
     if file is None or file.kind == FileKind.MARKER:
         raise NoSuchName(f"node {node:x}")
@@ -53,11 +54,11 @@ def file_node(tx: Tx, node: int) -> File:
 
 @command(150)
 class SetContent(Command[str]):
-    """The file *node* has other bytes, in all of its names: those of *layout*, a list of (OLD or NEW, offset, length);
-    an empty layout is the whole of the new run. Truncating to a length is ((OLD, 0, length),).
+    """Replace the content of the file *node*, under all of its names, by the ranges in *layout*: a list of (OLD or NEW,
+    offset, length). An empty layout means the whole new run. ((OLD, 0, length),) truncates the file to *length*.
 
-    *was* is the ETag that the layout was made for. Answers the new ETag.
-    Raises `NoSuchName`, `InvalidArgument` (a layout that does not fit, or no longer does)."""
+    *was* is the ETag that the file had when the layout was made. Answers the new ETag.
+    Raises `NoSuchName`, `InvalidArgument` (the layout does not fit, or the file has changed)."""
 
     bucket: str
     user: int
@@ -74,26 +75,26 @@ class SetContent(Command[str]):
     """None: now."""
 
 
-def set_content(asked: SetContent, tx: Tx) -> str:
-    also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
-    tx.prefetch([(FILE, (asked.node,)), *also])
-    bucket_of(tx, asked.bucket, asked.user, asked.root)
-    file = file_node(tx, asked.node)
-    if file.kind != FileKind.FILE or file.etag != asked.was:
-        raise InvalidArgument("the file was written by somebody else, or is none")
-    new_bytes = sum(extent.length for extent in asked.extents)
-    layout = [step for step in asked.layout or ((NEW, 0, new_bytes),) if step[2]]
+def set_content(command: SetContent, tx: Tx) -> str:
+    also: list[RowKey] = [(BLOCK, (block.id,)) for block in command.blocks]
+    tx.prefetch([(FILE, (command.node,)), *also])
+    bucket_of(tx, command.bucket, command.user, command.root)
+    file = file_node(tx, command.node)
+    if file.kind != FileKind.FILE or file.etag != command.was:
+        raise InvalidArgument("the node is not a file, or the file was changed by another client")
+    new_bytes = sum(extent.length for extent in command.extents)
+    layout = [step for step in command.layout or ((NEW, 0, new_bytes),) if step[2]]
     _check_layout(layout, file.size, new_bytes)
-    run = tx.new_id() if asked.extents else 0
+    run = tx.new_id() if command.extents else 0
     if run:
-        tx.emit(RunMade(run, asked.policy, asked.extents, asked.blocks))
+        tx.emit(RunMade(run, command.policy, command.extents, command.blocks))
     slices = [
         (int(Shape.RUN), run, offset, length) if origin == NEW else (file.shape, file.content, offset, length)
         for origin, offset, length in layout
     ]
     size = sum(length for _, _, length in layout)
     shape, content = _content(tx, file, slices, run, new_bytes)
-    return _write(tx, asked.bucket, file, size, shape, content, asked.checksums, asked.mtime_ns)
+    return _write(tx, command.bucket, file, size, shape, content, command.checksums, command.mtime_ns)
 
 
 def _check_layout(layout: list[tuple[int, int, int]], old_bytes: int, new_bytes: int) -> None:
@@ -101,14 +102,15 @@ def _check_layout(layout: list[tuple[int, int, int]], old_bytes: int, new_bytes:
     for origin, offset, length in layout:
         most = new_bytes if origin == NEW else old_bytes
         if origin not in (OLD, NEW) or offset < 0 or length < 0 or offset + length > most:
-            raise InvalidArgument("the layout speaks of bytes that are not there")
+            raise InvalidArgument("the layout names bytes that do not exist")
         used += origin == NEW
     if new_bytes and not used:
-        raise InvalidArgument("the layout does not use the bytes that came with it")
+        raise InvalidArgument("the layout does not use the new bytes")
 
 
 def _content(tx: Tx, file: File, slices: list[tuple[int, int, int, int]], run: int, new_bytes: int) -> tuple[int, int]:
-    """What the slices come to: nothing, a run or the old content as it stands, or a new body."""
+    """Return the shape and id of the content that the slices make up: none, the new run, the old content unchanged, or
+    a new body."""
     if not slices:
         return Shape.NONE, 0
     if slices == [(int(Shape.RUN), run, 0, new_bytes)]:
@@ -139,10 +141,10 @@ def _write(
 
 @command(151)
 class Clone(Command[tuple[int, str]]):
-    """*to_name* in *to_parent* has the bytes of *name* in *parent*, and shares them: a file of that name is written, a
-    free name gets a new file with these attributes. Answers (node, ETag).
+    """Give *to_name* in *to_parent* the content of *name* in *parent*, which both then share. An existing file gets the
+    content; a free name gets a new file with these attributes. Answers (node, ETag).
 
-    Raises as `Mkdir`, and `NoSuchName`, `IsADirectory`, `InvalidArgument` (no plain file)."""
+    Raises as `Mkdir`, and `NoSuchName`, `IsADirectory`, `InvalidArgument` (not a regular file)."""
 
     bucket: str
     user: int
@@ -156,34 +158,34 @@ class Clone(Command[tuple[int, str]]):
     gid: int
 
 
-def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
-    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
-    source = require(tx.rows, FILE, (file_at(look_up_name(tx, asked.parent, asked.name)).node,))
+def clone(command: Clone, tx: Tx) -> tuple[int, str]:
+    bucket = open_directories(tx, command.bucket, command.user, command.root, command.parent, command.to_parent)
+    source = require(tx.rows, FILE, (file_at(look_up_name(tx, command.parent, command.name)).node,))
     if source.kind != FileKind.FILE:
-        raise InvalidArgument("only a file's bytes can be cloned")
+        raise InvalidArgument("only the content of a regular file can be cloned")
     if source.shape != Shape.NONE:
         tx.prefetch([(RUN if source.shape == Shape.RUN else BODY, (source.content,))])
-    there = look_up_name(tx, asked.to_parent, asked.to_name, (ENTRY, (asked.to_parent, b"")))
-    if there.live_file is not None:
-        target = require(tx.rows, FILE, (there.live_file.node,))
+    state = look_up_name(tx, command.to_parent, command.to_name, (ENTRY, (command.to_parent, b"")))
+    if state.live_file is not None:
+        target = require(tx.rows, FILE, (state.live_file.node,))
         if target.kind != FileKind.FILE:
-            raise InvalidArgument("bytes can be cloned into a file only")
+            raise InvalidArgument("content can only be cloned into a regular file")
         return target.id, _write(
-            tx, asked.bucket, target, source.size, source.shape, source.content, source.checksums, None
+            tx, command.bucket, target, source.size, source.shape, source.content, source.checksums, None
         )
-    check_name_free(there)
-    ensure_made(tx, bucket, asked.to_parent, asked.user)
+    check_name_free(state)
+    ensure_made(tx, bucket, command.to_parent, command.user)
     node = new_node(
-        tx, FileKind.FILE, asked.user, asked.mode, asked.uid, asked.gid, size=source.size, shape=source.shape,
+        tx, FileKind.FILE, command.user, command.mode, command.uid, command.gid, size=source.size, shape=source.shape,
         content=source.content, checksums=source.checksums,
     )  # fmt: skip
-    put_name(tx, bucket, asked.to_parent, asked.to_name, there.file, node)
+    put_name(tx, bucket, command.to_parent, command.to_name, state.file, node)
     return node, require(tx.rows, FILE, (node,)).etag
 
 
 @command(152)
 class SetAttributes(Command[None]):
-    """Mode, owner, times of a node; None leaves one as it is. Answers None. Raises `NoSuchName`."""
+    """Set mode, owner and times of a node. None leaves an attribute unchanged. Answers None. Raises `NoSuchName`."""
 
     bucket: str
     user: int
@@ -197,18 +199,18 @@ class SetAttributes(Command[None]):
     atime_ns: int | None = None
 
 
-def set_attributes(asked: SetAttributes, tx: Tx) -> None:
-    row = _node(tx, asked.bucket, asked.user, asked.root, asked.node, asked.directory)
+def set_attributes(command: SetAttributes, tx: Tx) -> None:
+    row = _node(tx, command.bucket, command.user, command.root, command.node, command.directory)
     values = (
         row.id,
-        row.mode if asked.mode is None else asked.mode,
-        row.uid if asked.uid is None else asked.uid,
-        row.gid if asked.gid is None else asked.gid,
-        row.mtime_ns if asked.mtime_ns is None else asked.mtime_ns,
+        row.mode if command.mode is None else command.mode,
+        row.uid if command.uid is None else command.uid,
+        row.gid if command.gid is None else command.gid,
+        row.mtime_ns if command.mtime_ns is None else command.mtime_ns,
         tx.at_ns,
-        row.atime_ns if asked.atime_ns is None else asked.atime_ns,
+        row.atime_ns if command.atime_ns is None else command.atime_ns,
     )
-    tx.emit(DirAttributesSet(*values) if asked.directory else FileAttributesSet(*values))
+    tx.emit(DirAttributesSet(*values) if command.directory else FileAttributesSet(*values))
 
 
 def _node(tx: Tx, name: str, user: int, root: bool, node: int, directory: bool) -> Dir | File:
@@ -221,7 +223,7 @@ def _node(tx: Tx, name: str, user: int, root: bool, node: int, directory: bool) 
 
 @command(153)
 class SetXattr(Command[None]):
-    """An extended attribute; *require* is "create" or "replace" where it must be new or must be there. Answers None.
+    """Set an extended attribute. *require*: "create" if it must not exist, "replace" if it must. Answers None.
 
     Raises `NameExists`, `NoSuchName`, `InvalidArgument`."""
 
@@ -235,29 +237,32 @@ class SetXattr(Command[None]):
     require: str = ""
 
 
-def set_xattr(asked: SetXattr, tx: Tx) -> None:
-    row = _node(tx, asked.bucket, asked.user, asked.root, asked.node, asked.directory)
-    if not 0 < len(asked.name) <= XATTR_NAME_BYTES or len(asked.value) > XATTR_VALUE_BYTES:
-        raise InvalidArgument(f"an extended attribute has at most {XATTR_NAME_BYTES} and {XATTR_VALUE_BYTES} bytes")
+def set_xattr(command: SetXattr, tx: Tx) -> None:
+    row = _node(tx, command.bucket, command.user, command.root, command.node, command.directory)
+    if not 0 < len(command.name) <= XATTR_NAME_BYTES or len(command.value) > XATTR_VALUE_BYTES:
+        raise InvalidArgument(
+            f"the name of an extended attribute must have 1 to {XATTR_NAME_BYTES} bytes, and its value at most "
+            f"{XATTR_VALUE_BYTES}"
+        )
     values = unpack_map(row.xattrs)
-    if asked.require == "create" and asked.name in values:
-        raise NameExists(asked.name)
-    if asked.require == "replace" and asked.name not in values:
-        raise NoSuchName(asked.name)
-    _put_xattrs(tx, row, values | {asked.name: asked.value}, asked.directory)
+    if command.require == "create" and command.name in values:
+        raise NameExists(command.name)
+    if command.require == "replace" and command.name not in values:
+        raise NoSuchName(command.name)
+    _put_xattrs(tx, row, values | {command.name: command.value}, command.directory)
 
 
 def _put_xattrs(tx: Tx, row: Dir | File, values: dict[bytes, bytes], directory: bool) -> None:
     packed = pack_map(dict(sorted(values.items())))
     if len(packed) > XATTRS_BYTES:
-        raise InvalidArgument(f"a node's extended attributes have at most {XATTRS_BYTES} bytes")
+        raise InvalidArgument(f"the extended attributes of a node have at most {XATTRS_BYTES} bytes together")
     made = DirXattrsSet(row.id, packed, tx.at_ns) if directory else FileXattrsSet(row.id, packed, tx.at_ns)
     tx.emit(made)
 
 
 @command(154)
 class RemoveXattr(Command[None]):
-    """An extended attribute goes. Answers None. Raises `NoSuchName`."""
+    """Remove an extended attribute. Answers None. Raises `NoSuchName`."""
 
     bucket: str
     user: int
@@ -267,12 +272,12 @@ class RemoveXattr(Command[None]):
     name: bytes
 
 
-def remove_xattr(asked: RemoveXattr, tx: Tx) -> None:
-    row = _node(tx, asked.bucket, asked.user, asked.root, asked.node, asked.directory)
+def remove_xattr(command: RemoveXattr, tx: Tx) -> None:
+    row = _node(tx, command.bucket, command.user, command.root, command.node, command.directory)
     values = unpack_map(row.xattrs)
-    if values.pop(asked.name, None) is None:
-        raise NoSuchName(asked.name)
-    _put_xattrs(tx, row, values, asked.directory)
+    if values.pop(command.name, None) is None:
+        raise NoSuchName(command.name)
+    _put_xattrs(tx, row, values, command.directory)
 
 
 HANDLERS: dict[type[Any], Any] = {

@@ -1,6 +1,7 @@
-"""Commands of S3's objects: put, delete, tags. Bytes are stored before a command names them; nothing here waits.
+"""Commands on S3's objects: put, delete, set tags and headers. They work on rows in memory only.
 
-Every command says who asks and is judged anew against the bucket's owner: what the front desk saw may have changed.
+The bytes of an object are stored before the command that names them is sent. Each command carries its user, and is
+checked against the bucket's owner here, since the owner may have changed since the worker checked.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Removed(NamedTuple):
 
 @command(100, prefetch=rows_to_prefetch, weight=weigh_key)
 class PutObject(Command[Written]):
-    """The bytes in *extents* become the current version of *key*. Answers `Written`.
+    """Make the bytes in *extents* the current version of *key*. Answers `Written`.
 
-    Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `NoSuchKey` (If-Match of what is absent).
+    Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `NoSuchKey` (If-Match on an absent key).
     """
 
     bucket: str
@@ -68,7 +69,7 @@ class PutObject(Command[Written]):
     etag: str
     extents: tuple[Extent, ...]
     blocks: tuple[NewBlock, ...]
-    """The facts of each block that the extents lie in."""
+    """Describes each block that contains the extents."""
     policy: int
     headers: bytes
     """packed, as in `File`; so are the next two."""
@@ -77,21 +78,21 @@ class PutObject(Command[Written]):
     conditions: Preconditions | None = None
 
 
-def put_object(asked: PutObject, tx: Tx) -> Written:
-    check_new_key(asked.key)
-    also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
-    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root, also)
+def put_object(command: PutObject, tx: Tx) -> Written:
+    check_new_key(command.key)
+    also: list[RowKey] = [(BLOCK, (block.id,)) for block in command.blocks]
+    location = locate_key(tx, command.bucket, command.key, command.user, command.root, also)
     if location.entry is not None:
         prefetch_neighbours(tx, location.entry)
-    if asked.conditions is not None:
-        check_write(asked.conditions, asked.key, object_state(tx, location.entry))
+    if command.conditions is not None:
+        check_write(command.conditions, command.key, object_state(tx, location.entry))
     shape, content = Shape.NONE, 0
-    if asked.extents:
+    if command.extents:
         shape, content = Shape.RUN, tx.new_id()
-        tx.emit(RunMade(content, asked.policy, asked.extents, asked.blocks))
+        tx.emit(RunMade(content, command.policy, command.extents, command.blocks))
     return name_object(
-        tx, location, size=asked.size, shape=shape, content=content, etag=asked.etag, owner=asked.user,
-        headers=asked.headers, checksums=asked.checksums, tags=asked.tags,
+        tx, location, size=command.size, shape=shape, content=content, etag=command.etag, owner=command.user,
+        headers=command.headers, checksums=command.checksums, tags=command.tags,
     )  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def name_object(
     tx: Tx, location: KeyLocation, *, size: int, shape: int, content: int, etag: str, owner: int,
     headers: bytes, checksums: bytes, tags: bytes,
 ) -> Written:  # fmt: skip
-    """A new node of these facts becomes the current version of the place's key."""
+    """Make a new node with these attributes, and make it the current version of the key at *location*."""
     parent = ensure_parents(tx, location)
     node = tx.new_id()
     kind = FileKind.FILE if location.name else FileKind.MARKER
@@ -115,9 +116,9 @@ def name_object(
 
 @command(101, frees=True, prefetch=rows_to_prefetch, weight=weigh_key)
 class DeleteObject(Command[Removed]):
-    """The key goes, or one *version* of it ("" for none, else as S3 spells it). Answers `Removed`.
+    """Delete the key, or one *version* of it: "" for the key, otherwise a version id as S3 shows it. Answers `Removed`.
 
-    Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, `InvalidArgument` (no version id)."""
+    Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, `InvalidArgument` (not a version id)."""
 
     bucket: str
     key: bytes
@@ -127,15 +128,15 @@ class DeleteObject(Command[Removed]):
     conditions: Preconditions | None = None
 
 
-def delete_object(asked: DeleteObject, tx: Tx) -> Removed:
-    check_existing_key(asked.key)
-    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
-    return _delete(tx, location, asked.version, asked.conditions)
+def delete_object(command: DeleteObject, tx: Tx) -> Removed:
+    check_existing_key(command.key)
+    location = locate_key(tx, command.bucket, command.key, command.user, command.root)
+    return _delete(tx, location, command.version, command.conditions)
 
 
 def _delete(tx: Tx, location: KeyLocation, version: str, conditions: Preconditions | None) -> Removed:
     if location.entry is not None and (version or conditions is not None or location.bucket.versioning):
-        prefetch_neighbours(tx, location.entry)  # otherwise removing the name asks for just the same
+        prefetch_neighbours(tx, location.entry)  # otherwise `remove_name` does that
     if version:
         if conditions is not None:
             at = version_of(tx, location.entry, version)
@@ -147,12 +148,12 @@ def _delete(tx: Tx, location: KeyLocation, version: str, conditions: Preconditio
     if conditions is not None:
         check_write(conditions, location.key, object_state(tx, location.entry))
     if location.entry is None:
-        check_new_key(location.key)  # a delete marker must not stand where S3 could not have put an object
+        check_new_key(location.key)  # no delete marker under a key that no object may have
     return Removed(*remove_name(tx, location))
 
 
 class Doomed(NamedTuple):
-    """One of the keys of a `DeleteObjects`; its fields as those of a `DeleteObject`."""
+    """One of the keys of a `DeleteObjects`. The fields are those of a `DeleteObject`."""
 
     key: bytes
     version: str = ""
@@ -160,16 +161,16 @@ class Doomed(NamedTuple):
 
 
 SLICE_WEIGHT = 512
-"""The weight of a `DeleteObjects` of several keys, at most: it holds the committer up for a few milliseconds."""
+"""The maximum weight of a `DeleteObjects` of several keys, which occupies the committer for a few milliseconds."""
 
 
 def weigh_doomed(doomed: Doomed) -> int:
-    """About how many rows the deletion of one key looks up."""
+    """Return about how many rows the deletion of one key looks up."""
     return 2 + doomed.key.count(SLASH)
 
 
 def slices(wanted: Iterable[Doomed]) -> Iterator[tuple[Doomed, ...]]:
-    """Cut a long list, in its order, so that each slice fits a `DeleteObjects`."""
+    """Cut a long list into slices, in its order, each of which fits into one `DeleteObjects`."""
     some: list[Doomed] = []
     weight = 0
     for doomed in wanted:
@@ -183,12 +184,12 @@ def slices(wanted: Iterable[Doomed]) -> Iterator[tuple[Doomed, ...]]:
         yield tuple(some)
 
 
-@command(102, frees=True, weight=lambda asked: sum(map(weigh_doomed, asked.wanted)))
+@command(102, frees=True, weight=lambda command: sum(map(weigh_doomed, command.wanted)))
 class DeleteObjects(Command[Sequence[tuple[Any, ...]]]):
-    """Many keys, each with its own outcome, in one command: no more of them than `slices` puts together.
+    """Delete many keys in one command, each with its own outcome: at most those of one slice (`slices`).
 
-    Answers a list: ("", version, marker) for what went, (error class, *arguments) for what was refused.
-    Raises `InvalidArgument` for a list that should have been cut."""
+    Answers a list: ("", version, delete marker) for a deleted key, as in `Removed`, or (the error's wire code,
+    *arguments) for a refused one. Raises `InvalidArgument` for a list that is longer than a slice."""
 
     bucket: str
     user: int
@@ -196,13 +197,13 @@ class DeleteObjects(Command[Sequence[tuple[Any, ...]]]):
     wanted: tuple[Doomed, ...]
 
 
-def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
-    if len(asked.wanted) > 1 and sum(map(weigh_doomed, asked.wanted)) > SLICE_WEIGHT:
-        raise InvalidArgument("a deletion of so many keys has to be cut into slices")
-    bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
-    parents = _look_around(tx, bucket, [doomed.key for doomed in asked.wanted])
+def delete_objects(command: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
+    if len(command.wanted) > 1 and sum(map(weigh_doomed, command.wanted)) > SLICE_WEIGHT:
+        raise InvalidArgument("a deletion of this many keys must be cut into slices")
+    bucket = bucket_of(tx, command.bucket, command.user, command.root)
+    parents = _load_directories(tx, bucket, [doomed.key for doomed in command.wanted])
     outcomes: list[tuple[Any, ...]] = []
-    for key, version, conditions in asked.wanted:
+    for key, version, conditions in command.wanted:
         try:
             check_existing_key(key)
             end = key.rfind(SLASH) + 1
@@ -217,15 +218,15 @@ def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
         else:
             outcomes.append(("", *removed))
             if tx.records and type(tx.records[-1]) is DirDeleted:
-                parents.clear()  # it may be one of them
+                parents.clear()  # the deleted directory may be one of them
     return outcomes
 
 
-def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
-    """The keys' directories by their path, 0 for one that is not made.
+def _load_directories(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
+    """Load the directories and entries of *keys*. Returns the directories by path; 0 for one that does not exist.
 
-    What all of the keys lack is asked for in one go, level by level, not key after key. Keys of one directory go to
-    it once."""
+    The missing rows of all keys are requested together, level by level, and a directory that several keys share is
+    looked up once. Raises `RowsNotLoaded`."""
     missing: list[LoadRequest] = []
     parents: dict[bytes, int] = {}
     for key in keys:
@@ -248,7 +249,8 @@ def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
 
 @command(103, weight=weigh_key)
 class SetTags(Command[str | None]):
-    """The tags (packed) of a version's node, whatever its names. Answers the version as S3 shows it.
+    """Replace the tags (packed) of a version's node, which all names of the node share. Answers the version as S3 shows
+    it.
 
     Raises `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`."""
 
@@ -260,17 +262,18 @@ class SetTags(Command[str | None]):
     tags: bytes
 
 
-def set_tags(asked: SetTags, tx: Tx) -> str | None:
-    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
-    at = existing(tx, location, asked.version)
+def set_tags(command: SetTags, tx: Tx) -> str | None:
+    location = locate_key(tx, command.bucket, command.key, command.user, command.root)
+    at = existing(tx, location, command.version)
     file = require(tx.rows, FILE, (at.node,))
-    tx.emit(FileHeadersSet(file.id, file.headers, asked.tags, tx.at_ns))
+    tx.emit(FileHeadersSet(file.id, file.headers, command.tags, tx.at_ns))
     return s3_version_id(at.version, at.null, location.bucket.versioning)
 
 
 @command(104, weight=weigh_key)
 class SetHeaders(Command[str | None]):
-    """Content headers and user metadata (packed) of a version's node, in place. Answers and raises as `SetTags`."""
+    """Replace the content headers and user metadata (packed) of a version's node, in place. Answers and raises as
+    `SetTags`."""
 
     bucket: str
     key: bytes
@@ -280,18 +283,18 @@ class SetHeaders(Command[str | None]):
     headers: bytes
 
 
-def set_headers(asked: SetHeaders, tx: Tx) -> str | None:
-    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
-    at = existing(tx, location, asked.version)
+def set_headers(command: SetHeaders, tx: Tx) -> str | None:
+    location = locate_key(tx, command.bucket, command.key, command.user, command.root)
+    at = existing(tx, location, command.version)
     file = require(tx.rows, FILE, (at.node,))
-    tx.emit(FileHeadersSet(file.id, asked.headers, file.tags, tx.at_ns))
+    tx.emit(FileHeadersSet(file.id, command.headers, file.tags, tx.at_ns))
     return s3_version_id(at.version, at.null, location.bucket.versioning)
 
 
 def existing(tx: Tx, location: KeyLocation, version: str) -> Entry | Version:
-    """The current version, or the one that is named, if it is no delete marker.
+    """Return the current version, or the version with the id *version*, which must not be a delete marker.
 
-    Raises `NoSuchKey`, `NoSuchVersion`, `DeleteMarker` (a version that was named)."""
+    Raises `NoSuchKey`, `NoSuchVersion`, `DeleteMarker` (for a version that was given by its id)."""
     if not version:
         if location.entry is None or not location.entry.node:
             raise NoSuchKey(location.key)

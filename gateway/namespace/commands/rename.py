@@ -1,7 +1,7 @@
-"""Renaming by POSIX's rules, in O(1): one entry moves, whatever is below it. Works on rows in memory only.
+"""Renaming by POSIX's rules (rename(2), renameat2(2)), in O(1): one entry moves, however much is below it.
 
-Where versions are kept, a file's rename is what S3 would see: a new version at the new name, a delete marker at the
-old one. A directory moves with its history.
+In a bucket with versioning, renaming a file makes a new version under the new name and a delete marker under the old
+one, as S3 clients expect. A directory moves with all versions that are in it. Works on rows in memory only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gateway.namespace.versioning import drop_version, put_name
 
 
 class How(IntFlag):
-    """renameat2(2)'s flags."""
+    """The flags of renameat2(2)."""
 
     NOREPLACE = 1
     EXCHANGE = 2
@@ -57,49 +57,51 @@ class Rename(Command[None]):
     flags: int = 0
 
 
-def rename(asked: Rename, tx: Tx) -> None:
-    how = How(asked.flags)
+def rename(command: Rename, tx: Tx) -> None:
+    how = How(command.flags)
     if How.NOREPLACE in how and How.EXCHANGE in how:
         raise InvalidArgument("NOREPLACE and EXCHANGE exclude each other")
-    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
-    source = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")), (ENTRY, (asked.to_parent, b"")))
-    target = look_up_name(tx, asked.to_parent, asked.to_name)
-    entry = _live(source, asked.name)
-    depth, to_depth = (load_climb(tx, parent) + 1 for parent in (asked.parent, asked.to_parent))
-    _check_cycle(tx, entry, asked.to_parent, asked.name)
+    bucket = open_directories(tx, command.bucket, command.user, command.root, command.parent, command.to_parent)
+    source = look_up_name(
+        tx, command.parent, command.name, (ENTRY, (command.parent, b"")), (ENTRY, (command.to_parent, b""))
+    )
+    target = look_up_name(tx, command.to_parent, command.to_name)
+    entry = _live(source, command.name)
+    depth, to_depth = (load_climb(tx, parent) + 1 for parent in (command.parent, command.to_parent))
+    _check_cycle(tx, entry, command.to_parent, command.name)
     if How.EXCHANGE in how:
-        other = _live(target, asked.to_name)
-        _check_cycle(tx, other, asked.parent, asked.to_name)
+        other = _live(target, command.to_name)
+        _check_cycle(tx, other, command.parent, command.to_name)
         _check_fits(tx, entry, depth, to_depth)
         _check_fits(tx, other, to_depth, depth)
-        _ensure_both_made(asked, bucket, tx)
+        _ensure_both_made(command, bucket, tx)
         _exchange(tx, bucket, entry, other)
         return
-    if is_directory(asked.name) != is_directory(asked.to_name):
-        raise InvalidArgument("a rename makes no directory of a file, nor the other way round")
-    if (asked.parent, asked.name) == (asked.to_parent, asked.to_name):
+    if is_directory(command.name) != is_directory(command.to_name):
+        raise InvalidArgument("a file cannot be renamed to a directory's name, nor a directory to a file's")
+    if (command.parent, command.name) == (command.to_parent, command.to_name):
         return
     _check_target(target, entry, how)
     _check_fits(tx, entry, depth, to_depth)
-    if not is_directory(asked.name) and target.live_file is not None and target.live_file.node == entry.node:
-        return  # two names of one node: POSIX leaves both, and their directories
-    _ensure_both_made(asked, bucket, tx)
-    if is_directory(asked.name):
+    if not is_directory(command.name) and target.live_file is not None and target.live_file.node == entry.node:
+        return  # two names of one node: POSIX demands that nothing changes
+    _ensure_both_made(command, bucket, tx)
+    if is_directory(command.name):
         _move_directory(tx, bucket, entry, target)
     else:
         _move_file(tx, bucket, entry, target)
 
 
-def _live(there: NameState, name: bytes) -> Entry:
-    entry = there.live_directory if is_directory(name) else there.live_file
+def _live(state: NameState, name: bytes) -> Entry:
+    entry = state.live_directory if is_directory(name) else state.live_file
     if entry is None:
         raise NoSuchName(name)
     return entry
 
 
-def _ensure_both_made(asked: Rename, bucket: Bucket, tx: Tx) -> None:
-    ensure_made(tx, bucket, asked.parent, asked.user)
-    ensure_made(tx, bucket, asked.to_parent, asked.user)
+def _ensure_both_made(command: Rename, bucket: Bucket, tx: Tx) -> None:
+    ensure_made(tx, bucket, command.parent, command.user)
+    ensure_made(tx, bucket, command.to_parent, command.user)
 
 
 def _check_cycle(tx: Tx, moved: Entry, into: int, name: bytes) -> None:
@@ -113,22 +115,22 @@ def _check_cycle(tx: Tx, moved: Entry, into: int, name: bytes) -> None:
 
 
 def _check_fits(tx: Tx, moved: Entry, depth: int, to_depth: int) -> None:
-    """A directory does not move so far down that those below it are too deep. Raises `TooDeep`."""
+    """Raise `TooDeep` if the move would make a directory below *moved* too deep."""
     if is_directory(moved.name):
         check_move(require(tx.rows, DIR, (moved.node,)), depth, to_depth)
 
 
 def _note_moved(tx: Tx, moved: Entry, parent: int) -> None:
-    """An entry stands in *parent* now."""
+    """Update the heights of *parent* and of the directories above it, since *moved* is in it now."""
     if is_directory(moved.name):
         note_height(tx, parent, height_of(require(tx.rows, DIR, (moved.node,))) + 1)
 
 
 def _check_target(target: NameState, entry: Entry, how: How) -> None:
-    stands = target.live_directory or target.live_file
-    if stands is None and len(target.file_name) > NAME_BYTES:
+    existing = target.live_directory or target.live_file
+    if existing is None and len(target.file_name) > NAME_BYTES:
         raise NameTooLong(target.file_name)
-    if stands is not None and How.NOREPLACE in how:
+    if existing is not None and How.NOREPLACE in how:
         raise NameExists(target.file_name)
     if is_directory(entry.name):
         if target.live_file is not None and target.live_directory is None:
@@ -138,7 +140,8 @@ def _check_target(target: NameState, entry: Entry, how: How) -> None:
 
 
 def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: NameState) -> None:
-    """Onto nothing, or onto an empty directory; one that is dead but has history in it stands in the way."""
+    """Move a directory to a free name, or replace an empty directory. Raises `DirectoryNotEmpty`, also for a dead
+    directory that contains versions."""
     if target.directory is not None:
         row = require(tx.rows, DIR, (target.directory.node,))
         if not target.directory.dead:
@@ -171,11 +174,11 @@ def _exchange(tx: Tx, bucket: Bucket, one: Entry, other: Entry) -> None:
     for_one = base_of(other.name) + (b"/" if is_directory(one.name) else b"")
     for_other = base_of(one.name) + (b"/" if is_directory(other.name) else b"")
     if not for_one or not for_other:
-        raise InvalidArgument("only a directory can have no name but its slash")
+        raise InvalidArgument("only a directory may have an empty name before its slash")
     tx.emit(EntryMoved(one.parent, one.name, one.parent, aside, tx.at_ns))
     for parent, name in ((one.parent, for_other), (other.parent, for_one)):
-        stands = tx.get(ENTRY, (parent, name))
-        if stands is not None and (parent, name) != (other.parent, other.name):
+        existing = tx.get(ENTRY, (parent, name))
+        if existing is not None and (parent, name) != (other.parent, other.name):
             raise NameExists(name)
     tx.emit(EntryMoved(other.parent, other.name, one.parent, for_other, tx.at_ns))
     tx.emit(EntryMoved(one.parent, aside, other.parent, for_one, tx.at_ns))
@@ -184,9 +187,9 @@ def _exchange(tx: Tx, bucket: Bucket, one: Entry, other: Entry) -> None:
 
 
 def _exchange_versions(tx: Tx, bucket: Bucket, one: Entry, other: Entry) -> None:
-    """Where versions are kept, two files get each other's node as a new version."""
+    """Exchange two files in a bucket with versioning: each name gets the other's node as a new version."""
     if is_directory(one.name) or is_directory(other.name):
-        raise InvalidArgument("a file and a directory are not exchanged where versions are kept")
+        raise InvalidArgument("a file and a directory cannot be exchanged in a bucket with versioning")
     tx.prefetch([(FILE, (one.node,)), (FILE, (other.node,))])
     put_name(tx, bucket, one.parent, one.name, one, other.node)
     put_name(tx, bucket, other.parent, other.name, other, one.node)

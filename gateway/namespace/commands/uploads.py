@@ -35,14 +35,14 @@ PARTS = 10_000
 
 @command(120)
 class CreateUpload(Command[str]):
-    """An upload for *key*. Answers its id as text. Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`."""
+    """Begin an upload for *key*. Answers its id as text. Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`."""
 
     bucket: str
     key: bytes
     user: int
     root: bool
     checksum: str
-    """The algorithm that its parts carry, or empty."""
+    """The algorithm of its parts' checksums, or empty."""
     checksum_type: str
     """COMPOSITE, FULL_OBJECT, or empty."""
     headers: bytes
@@ -50,14 +50,14 @@ class CreateUpload(Command[str]):
     tags: bytes
 
 
-def create_upload(asked: CreateUpload, tx: Tx) -> str:
-    check_new_key(asked.key)
-    bucket_of(tx, asked.bucket, asked.user, asked.root)
+def create_upload(command: CreateUpload, tx: Tx) -> str:
+    check_new_key(command.key)
+    bucket_of(tx, command.bucket, command.user, command.root)
     made = tx.new_id()
     tx.emit(
         UploadMade(
-            asked.bucket, asked.key, made, asked.user, asked.checksum, asked.checksum_type, asked.headers, asked.tags,
-            tx.at_ns, tx.site_ns,
+            command.bucket, command.key, made, command.user, command.checksum, command.checksum_type, command.headers,
+            command.tags, tx.at_ns, tx.site_ns,
         )
     )  # fmt: skip
     return encode_version_id(made)
@@ -66,21 +66,21 @@ def create_upload(asked: CreateUpload, tx: Tx) -> str:
 def any_upload(
     tx: Tx, name: str, key: bytes, upload: str, user: int, root: bool, also: list[RowKey] | None = None
 ) -> Upload:
-    """The upload, open or ended, in a bucket that *user* may use. *also* is loaded with it.
+    """Return the upload, open or ended, in a bucket that *user* may use. The rows of *also* are loaded with it.
 
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`."""
     at = (UPLOAD, (name, key, number_of(tx, name, upload, user, root)))
     tx.prefetch([(BUCKET, (name,)), at, *(also or ())])
     bucket = bucket_of(tx, name, user, root)
     row = tx.get(*at)
-    if row is None or row.id < bucket.id:  # a bucket of that name that is gone had it
+    if row is None or row.id < bucket.id:  # it belongs to a deleted bucket of that name
         raise NoSuchUpload(upload)
     return row
 
 
 def number_of(tx: Tx, name: str, upload: str, user: int, root: bool) -> int:
-    """The id of an upload. Raises `NoSuchUpload` for what cannot be one; but whether there is a bucket, and whose,
-    comes first, as in `any_upload`."""
+    """Return the id of an upload from its text. Raises `NoSuchUpload` for a text that is no id, and before that the
+    errors about the bucket, as `any_upload` does."""
     try:
         return parse_upload_id(upload)
     except NoSuchUpload:
@@ -92,7 +92,7 @@ def number_of(tx: Tx, name: str, upload: str, user: int, root: bool) -> int:
 def open_upload(
     tx: Tx, name: str, key: bytes, upload: str, user: int, root: bool, also: list[RowKey] | None = None
 ) -> Upload:
-    """As `any_upload`; an ended one raises `NoSuchUpload` too."""
+    """Return an open upload. Raises as `any_upload`, and `NoSuchUpload` for an upload that has ended."""
     row = any_upload(tx, name, key, upload, user, root, also)
     if row.state != UploadState.OPEN:
         raise NoSuchUpload(upload)
@@ -100,15 +100,15 @@ def open_upload(
 
 
 def want_part(tx: Tx, upload: int, number: int, also: list[RowKey] | None = None) -> None:
-    """Ask for the part that is replaced. Raises `InvalidArgument` for a number that no part has."""
+    """Prefetch the part that is to be replaced. Raises `InvalidArgument` for a number that no part may have."""
     if not 1 <= number <= PARTS:
-        raise InvalidArgument(f"a part number is 1 to {PARTS}, not {number}")
+        raise InvalidArgument(f"a part number must be 1 to {PARTS}, not {number}")
     tx.prefetch([(PART, (upload, number)), *(also or ())])
 
 
 @command(121, weight=weigh_key)
 class PutPart(Command[int]):
-    """The bytes in *extents* become a part, instead of one of the same number. Answers LastModified in ns.
+    """Make the bytes in *extents* a part, which replaces one of the same number. Answers LastModified in ns.
 
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `InvalidArgument`."""
 
@@ -120,28 +120,28 @@ class PutPart(Command[int]):
     number: int
     size: int
     etag: str
-    """MD5, hex."""
+    """The MD5 of the part, in hex."""
     extents: tuple[Extent, ...]
     blocks: tuple[NewBlock, ...]
     policy: int
     crc64nvme: int
     checksum: str
-    """Base64, of the upload's algorithm, or empty."""
+    """By the upload's algorithm, in Base64; empty if the upload has none."""
 
 
-def put_part(asked: PutPart, tx: Tx) -> int:
-    also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
-    also.append((PART, (parse_upload_id(asked.upload), asked.number)))
-    upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root, also)
-    want_part(tx, upload.id, asked.number)
+def put_part(command: PutPart, tx: Tx) -> int:
+    also: list[RowKey] = [(BLOCK, (block.id,)) for block in command.blocks]
+    also.append((PART, (parse_upload_id(command.upload), command.number)))
+    upload = open_upload(tx, command.bucket, command.key, command.upload, command.user, command.root, also)
+    want_part(tx, upload.id, command.number)
     shape, content = Shape.NONE, 0
-    if asked.extents:
+    if command.extents:
         shape, content = Shape.RUN, tx.new_id()
-        tx.emit(RunMade(content, asked.policy, asked.extents, asked.blocks))
+        tx.emit(RunMade(content, command.policy, command.extents, command.blocks))
     tx.emit(
         PartPut(
-            asked.bucket, asked.key, upload.id, asked.number, tx.new_id(), asked.size, int(shape), content, asked.etag,
-            asked.crc64nvme, asked.checksum, tx.at_ns,
+            command.bucket, command.key, upload.id, command.number, tx.new_id(), command.size, int(shape), content,
+            command.etag, command.crc64nvme, command.checksum, tx.at_ns,
         )
     )  # fmt: skip
     return tx.at_ns
@@ -159,12 +159,12 @@ class AbortUpload(Command[None]):
     upload: str
 
 
-def abort_upload(asked: AbortUpload, tx: Tx) -> None:
-    upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
-    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, int(UploadState.ABORTED), b"", tx.at_ns, tx.site_ns))
+def abort_upload(command: AbortUpload, tx: Tx) -> None:
+    upload = open_upload(tx, command.bucket, command.key, command.upload, command.user, command.root)
+    tx.emit(UploadEnded(command.bucket, command.key, upload.id, int(UploadState.ABORTED), b"", tx.at_ns, tx.site_ns))
 
 
-@command(124, frees=True, weight=lambda asked: len(asked.numbers))
+@command(124, frees=True, weight=lambda command: len(command.numbers))
 class DropParts(Command[int]):
     """Delete these parts of an ended upload and release their contents. The release worker sends it. Answers how many
     parts are left.
@@ -177,19 +177,22 @@ class DropParts(Command[int]):
     numbers: tuple[int, ...]
 
 
-def drop_parts(asked: DropParts, tx: Tx) -> int:
+def drop_parts(command: DropParts, tx: Tx) -> int:
     tx.prefetch(
-        [(UPLOAD, (asked.bucket, asked.key, asked.upload)), *((PART, (asked.upload, n)) for n in asked.numbers)]
+        [
+            (UPLOAD, (command.bucket, command.key, command.upload)),
+            *((PART, (command.upload, n)) for n in command.numbers),
+        ]
     )
-    row = tx.get(UPLOAD, (asked.bucket, asked.key, asked.upload))
+    row = tx.get(UPLOAD, (command.bucket, command.key, command.upload))
     if row is None:
         return 0
     if row.state == UploadState.OPEN:
-        raise InvalidArgument("parts of an open upload are not dropped")
-    there = tuple(n for n in dict.fromkeys(asked.numbers) if tx.get(PART, (asked.upload, n)) is not None)
-    if there:
-        tx.emit(PartsDropped(asked.bucket, asked.key, asked.upload, there))
-    return row.parts - len(there)
+        raise InvalidArgument("parts of an open upload cannot be deleted")
+    present = tuple(n for n in dict.fromkeys(command.numbers) if tx.get(PART, (command.upload, n)) is not None)
+    if present:
+        tx.emit(PartsDropped(command.bucket, command.key, command.upload, present))
+    return row.parts - len(present)
 
 
 @command(125, frees=True)
@@ -202,17 +205,17 @@ class ForgetUpload(Command[bool]):
     upload: int
 
 
-def forget_upload(asked: ForgetUpload, tx: Tx) -> bool:
-    row = tx.get(UPLOAD, (asked.bucket, asked.key, asked.upload))
+def forget_upload(command: ForgetUpload, tx: Tx) -> bool:
+    row = tx.get(UPLOAD, (command.bucket, command.key, command.upload))
     if row is None:
         return True
     if row.state == UploadState.OPEN or row.parts:
         return False
-    tx.emit(UploadForgotten(asked.bucket, asked.key, asked.upload))
+    tx.emit(UploadForgotten(command.bucket, command.key, command.upload))
     return True
 
 
-@command(126, frees=True, weight=lambda asked: len(asked.uploads))
+@command(126, frees=True, weight=lambda command: len(command.uploads))
 class CutUploadsOff(Command[int]):
     """Abort these uploads of the deleted bucket with the id *bucket*; their parts are deleted afterwards. The expiry
     worker sends it. Answers how many other uploads of the bucket are still open. Ended uploads are skipped."""
@@ -221,12 +224,12 @@ class CutUploadsOff(Command[int]):
     uploads: tuple[UploadAt, ...]
 
 
-def cut_uploads_off(asked: CutUploadsOff, tx: Tx) -> int:
-    gone = tx.get(DELETED_BUCKET, (asked.bucket,))
+def cut_uploads_off(command: CutUploadsOff, tx: Tx) -> int:
+    gone = tx.get(DELETED_BUCKET, (command.bucket,))
     if gone is None:
         return 0
-    tx.prefetch([(UPLOAD, (gone.name, *at)) for at in asked.uploads])
-    its_own = (at for at in dict.fromkeys(asked.uploads) if gone.id < at.id < gone.before)
+    tx.prefetch([(UPLOAD, (gone.name, *at)) for at in command.uploads])
+    its_own = (at for at in dict.fromkeys(command.uploads) if gone.id < at.id < gone.before)
     rows = ((at, tx.get(UPLOAD, (gone.name, *at))) for at in its_own)
     still_open = tuple(at for at, row in rows if row is not None and row.state == UploadState.OPEN)
     if still_open:

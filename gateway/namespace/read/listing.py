@@ -23,8 +23,8 @@ _FILE_COLUMNS = 6
 
 
 class _Live:
-    """The entries that are live. Row: name, size, etag, modified, owner, kind of checksum, and where there may be
-    directories among them node, parent."""
+    """The live entries. A row has: name, size, etag, modified, owner, kind of checksum; and, if the directory may have
+    subdirectories, node, parent."""
 
     count = "live"
     dead = "e.dead = 0"
@@ -39,7 +39,7 @@ class _Live:
         self._files_open, self._files_bounded = _both(
             f"SELECT e.name, {shown.size}, {behind_size} FROM entry e {shown.join} {within}"
         )
-        # One value instead of a thousand rows: a slash ends each name and stands nowhere else in it.
+        # One value instead of a thousand rows: each name ends with its only slash.
         self._names_open, self._names_bounded = (
             f"SELECT CAST(group_concat(name, '') AS BLOB), max(version) FROM ({names})"
             for names in _both(f"SELECT e.name, e.version FROM entry e {within}")
@@ -97,7 +97,7 @@ class _ObjectPage:
         self.count = 0
         self._limit = limit
         self._bytes = 0
-        """Of the paths of its keys, each counted, and of its prefixes."""
+        """Bytes of the paths of all its keys, and of its prefixes."""
         self._groups: list[tuple[bytes, list[ListedRow]]] = []
         self._prefixes: list[bytes] = []
         self._complete = False
@@ -118,11 +118,11 @@ class _ObjectPage:
         return self._bytes >= PAGE_BYTES
 
     def _emit_rows(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
-        told = rows if len(rows) <= room else rows[:room]
-        self._groups.append((path, told if len(told[0]) == _FILE_COLUMNS else [row[:_FILE_COLUMNS] for row in told]))
-        self.count += len(told)
-        self._bytes += len(path) * len(told)
-        return len(told), room if self._is_full else len(told)
+        used = rows if len(rows) <= room else rows[:room]
+        self._groups.append((path, used if len(used[0]) == _FILE_COLUMNS else [row[:_FILE_COLUMNS] for row in used]))
+        self.count += len(used)
+        self._bytes += len(path) * len(used)
+        return len(used), room if self._is_full else len(used)
 
     def _emit_prefixes(self, prefixes: list[bytes]) -> None:
         self._prefixes.extend(prefixes)

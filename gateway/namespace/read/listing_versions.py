@@ -1,4 +1,4 @@
-"""Listings of versions and delete markers, a page at a time; read as `listing.py` reads objects."""
+"""Listings of versions and delete markers, a page at a time, by the rules of `listing.py`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gateway.namespace.version_ids import NULL, encode_version_id, parse_version
 
 
 class _All:
-    """Every entry, live or dead. Row: name, size, etag, modified, owner, kind of checksum, version, null, older, node,
-    parent."""
+    """All entries, live or dead. A row has: name, size, etag, modified, owner, kind of checksum, version, null, older,
+    node, parent."""
 
     count = "entries"
     dead = "e.dead IN (0, 1)"
@@ -61,7 +61,8 @@ _NEWEST = 1 << 62
 
 
 class _VersionPage:
-    """The page so far: versions of keys, newest first, from behind a version of one key on."""
+    """The page that is being read: the versions of each key, newest first, beginning after a version of the first
+    key."""
 
     def __init__(
         self, reads: Reads, bucket: Bucket, prefix: bytes, delimiter: bytes, after_key: bytes, after_version: str,
@@ -72,14 +73,14 @@ class _VersionPage:
         self._older = table.older
         self._limit = limit
         self._bytes = 0
-        """Of its keys and prefixes."""
+        """Bytes of its keys and prefixes."""
         self._key: bytes | None = None
         self._below = _NEWEST
         self._found: list[ListedVersion] = []
         self._ids: list[int] = []
         self._prefixes: list[bytes] = []
         self._unfinished = False
-        """The last key listed has versions that were not listed yet."""
+        """Whether the last key has versions that were not listed yet."""
         self._complete = False
         self._walk = Walk(reads, table, bucket.root, prefix, delimiter)
         low = self._walk.first(after_key)
@@ -92,7 +93,7 @@ class _VersionPage:
 
     @property
     def count(self) -> int:
-        """Versions and prefixes."""
+        """The number of versions and prefixes."""
         return len(self._found) + len(self._prefixes)
 
     def turn(self) -> bool:
@@ -118,9 +119,9 @@ class _VersionPage:
 
     def _emit_rows(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
         items = 0
-        for told, row in enumerate(rows):
+        for used, row in enumerate(rows):
             if items >= room or (items and self._is_full):
-                return told, room
+                return used, room
             items += self._emit_versions(path + row[0], row, room - items)
         return len(rows), room if self._is_full else items
 
@@ -149,7 +150,8 @@ class _VersionPage:
         self._ids.append(version)
 
     def page(self) -> VersionPage:
-        """What was told. One item more than asked for may have been: it goes, and the page says where it ends."""
+        """Return the page. If one item more than the limit was read, it is removed, and the page says where to
+        continue."""
         found, prefixes = self._found, self._prefixes
         if self.count > self._limit:
             if not prefixes or (found and found[-1].key > prefixes[-1]):
@@ -159,7 +161,7 @@ class _VersionPage:
         elif self._complete:
             return VersionPage(found, prefixes, None, None)
         if found and (not prefixes or found[-1].key > prefixes[-1]):
-            # the id, also of a null version: it says where to go on even when that is gone by then
+            # The id, also for a null version: the next page begins after it even if that version is deleted by then.
             return VersionPage(found, prefixes, found[-1].key, encode_version_id(self._ids[len(found) - 1]))
         return VersionPage(found, prefixes, prefixes[-1] if prefixes else b"", None)
 
@@ -168,20 +170,21 @@ async def list_versions(
     reads: Reads, bucket: Bucket, prefix: bytes = b"", delimiter: bytes = b"", after_key: bytes = b"",
     after_version: str = "", limit: int = 1000,
 ) -> VersionPage:  # fmt: skip
-    """All versions and delete markers: keys in order, each key's newest first. Behind *after_key*, or, with
-    *after_version*, behind that version of it.
+    """List all versions and delete markers: keys in order, the versions of each key newest first. Begins after the key
+    *after_key*, or, with *after_version*, after that version of it.
 
-    Raises `InvalidArgument` for what is no version id."""
+    Raises `InvalidArgument` if *after_version* is not a version id."""
     if limit <= 0:
         return VersionPage([], [], None, None)
-    told = await in_turns(
+    read = await in_turns(
         reads, lambda store: _VersionPage(store, bucket, prefix, delimiter, after_key, after_version, limit)
     )
-    return told.page()
+    return read.page()
 
 
 def _version_number(reads: Reads, bucket: Bucket, key: bytes, version: str) -> int:
-    """The id of a version marker; of a null version that is gone, one behind which the key has nothing."""
+    """Return the id of a version from its text; for a null version that was deleted, 0, after which no version
+    follows."""
     named = parse_version_id(version)
     if named is not None:
         return named

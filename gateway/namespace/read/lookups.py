@@ -1,44 +1,45 @@
 """Point look-ups for readers: synchronous, a few microseconds each, over a read-only store.
 
-The way of a GET, from the bucket's name over the directories to the node and its run, is *one* statement, joined as
-deep as the key is: one snapshot, one trip. Only what it does not find (no such bucket? no such key? a delete marker?),
-a version asked for by id, and keys that are deeper than SQLite joins take further steps.
+The look-up of a GET, from the bucket's name through the directories to the node and its run, is *one* statement with
+one join for each directory of the key, so it reads one snapshot. Further statements are needed only if it finds nothing
+(no such bucket, no such key, or a delete marker), for a version id, and for keys with more directories than SQLite can
+join.
 
-A reader must hold a horizon while it looks up and reads: what a row named a moment ago may be taken apart by now.
-Bodies are resolved while they are read, so *takedown waits until every horizon is above the number at which it saw the
-freed row*.
+A reader must hold the horizon from the look-up until it has read the last byte: otherwise the content that a row names
+may be released meanwhile. The runs of a body are looked up while it is read, so *content is released only once every
+horizon is above the number at which the release worker saw the row in the release queue*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from gateway.errors import Corrupted, NoSuchBucket
-from gateway.journal.columns import FIRST_BLOCK_SQL, Extent, unpack_extents, unpack_pieces
-from gateway.journal.tables import Bucket, Part, Shape, Upload
+from gateway.errors import NoSuchBucket
+from gateway.journal.columns import FIRST_BLOCK_SQL
+from gateway.journal.tables import Bucket, Upload
 from gateway.namespace.keys import split
 from gateway.namespace.version_ids import parse_version_id, s3_version_id, version_id_text
 
 
 class Reads(Protocol):
-    """What this room asks of a read-only store."""
+    """The read-only store that look-ups use."""
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of one statement, on a snapshot of its own or on that of the enclosing one."""
+        """Return all rows of a statement, from a snapshot of its own or, inside `snapshot`, from that one."""
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """What is queried inside is one state of the store."""
+        """Return a context in which all queries read one state of the store."""
 
     def separate_snapshot(self) -> AbstractAsyncContextManager[Reads]:
-        """The same store, on one snapshot that is held until the context ends: for what takes several turns of the
-        event loop. Few have one at a time; others wait."""
+        """Return a context with the same store, on one snapshot that is held until the context ends, for work that
+        takes several turns of the event loop. Only a few exist at a time; others wait."""
 
 
 class BucketSummary(NamedTuple):
-    """What a read asks of a bucket; as in `Bucket`."""
+    """The columns of `Bucket` that most requests need."""
 
     name: str
     id: int
@@ -48,7 +49,7 @@ class BucketSummary(NamedTuple):
 
 
 class BucketAccess(NamedTuple):
-    """What looking up a key asks of its bucket; as in `Bucket`."""
+    """The columns of `Bucket` that the look-up of a key returns."""
 
     name: str
     owner: int
@@ -56,7 +57,7 @@ class BucketAccess(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What S3 asks of a node; as in `File`. Half its columns, since each one costs a GET a part of a microsecond."""
+    """The columns of `File` that S3 needs. Only these, since each further one costs a GET a part of a microsecond."""
 
     id: int
     size: int
@@ -83,9 +84,9 @@ class Found(NamedTuple):
     file: Content | None
     """None: a delete marker."""
     extents: bytes
-    """packed, as in `Run`, where the content is one run; otherwise empty."""
+    """packed, as in `Run`, if the content is one run; otherwise empty."""
     block: tuple[int, int, int] | None
-    """Where the run begins in a block: that block's ring key, size and set of backends; None where it was not asked."""
+    """The ring key, size and set of backends of the block in which the run begins; None if they were not looked up."""
 
     @property
     def modified_ns(self) -> int:
@@ -99,26 +100,26 @@ class Found(NamedTuple):
 
     @property
     def version_text(self) -> str:
-        """The version as S3 spells it in any case."""
+        """The version id as S3 shows it, also in a bucket that never had versioning."""
         return version_id_text(self.version, self.null)
 
 
 DEEPEST_JOIN = 24
-"""Names of a key that are found in one statement; deeper keys are walked."""
+"""The most names of a key that one statement joins. For a deeper key, the directories are looked up first."""
 
 _FILE_COLUMNS = len(Content._fields)
 
 
 @cache
 def columns(alias: str, row: type[Any]) -> str:
-    """The columns of a row, for a SELECT."""
+    """Return the columns of a row for a SELECT."""
     return ", ".join(f'{alias}."{field}"' for field in row._fields)
 
 
 @cache
 def _find_sql(depth: int, content: bool) -> str:
-    """From a bucket's name over *depth* names to the node of the live entry; with *content* on to its run, and to the
-    block that this begins in."""
+    """Return the statement that follows *depth* names from a bucket's root to the node of a live entry; with *content*
+    also to its run, and to the block in which the run begins."""
     joins = ["FROM bucket b"]
     parent = "b.root"
     for level in range(depth):
@@ -141,22 +142,23 @@ def bucket(reads: Reads, name: str) -> Bucket | None:
 
 
 def owned(reads: Reads, name: str) -> BucketSummary | None:
-    """What most requests ask of a bucket; a part of the cost of `bucket`."""
+    """Return the columns of a bucket that most requests need, for a part of the cost of `bucket`."""
     rows = reads.query(f"SELECT {columns('b', BucketSummary)} FROM bucket b WHERE b.name = ?", (name,))
     return BucketSummary._make(rows[0]) if rows else None
 
 
 def user_name(reads: Reads, user: int) -> str | None:
-    """The name of the user of that id."""
+    """Return the name of the user with the id *user*."""
     rows = reads.query("SELECT name FROM user WHERE id = ?", (user,))
     return str(rows[0][0]) if rows else None
 
 
 def find(reads: Reads, name: str, key: bytes, version: str = "", content: bool = True) -> Found | None:
-    """The current version of *key* in the bucket *name*, or the *version* that is named; None where there is none. A
-    delete marker is found too, and has no file. Without *content* nobody is going to read, and `extents` may be empty.
+    """Return the current version of *key* in the bucket *name*, or the version with the id *version*; None if there is
+    none. A delete marker is returned too, without a file. Without *content*, for callers that read no bytes, `extents`
+    may be empty.
 
-    Raises `NoSuchBucket`, `InvalidArgument` for what is no version id."""
+    Raises `NoSuchBucket`, and `InvalidArgument` if *version* is not a version id."""
     names = split(key)
     if version:
         return _find_version(reads, name, key, names, version)
@@ -178,9 +180,9 @@ def _make_found(bucket: str, key: bytes, row: tuple[Any, ...]) -> Found:
 
 
 DESCENT_LEVELS = 256
-"""Directories that one statement descends."""
+"""The most directories that one statement descends."""
 DEAD_OR_LIVE = "e.dead IN (0, 1)"
-# Each name of a path is cut off behind its slash.
+# A path is cut into names after each slash.
 _DESCENT_SQL = """
 WITH RECURSIVE path(level, at, node) AS (
     SELECT 0, 1, ?1
@@ -194,8 +196,8 @@ SELECT node FROM path WHERE level > 0"""
 
 
 def find_directories(reads: Reads, node: int, names: Sequence[bytes], dead: str = DEAD_OR_LIVE) -> list[int]:
-    """The directories of these *names*, with their slashes, each in the one before it, beginning in *node*. Ends at the
-    first that does not exist. *dead* is SQL that says which entries `e` count."""
+    """Return the directories of these *names* (with their slashes), each in the one before it, the first one in *node*,
+    up to the first that does not exist. *dead*: an SQL condition on entries `e`."""
     found: list[int] = []
     for at in range(0, len(names), DESCENT_LEVELS):
         some = names[at : at + DESCENT_LEVELS]
@@ -211,7 +213,7 @@ def find_directories(reads: Reads, node: int, names: Sequence[bytes], dead: str 
 
 
 FEW_NAMES = 2
-"""So many are looked up quicker one by one."""
+"""Up to this many names are looked up faster one by one."""
 
 
 def _find_directories_singly(reads: Reads, node: int, names: Sequence[bytes], dead: str) -> list[tuple[Any, ...]]:
@@ -226,7 +228,7 @@ def _find_directories_singly(reads: Reads, node: int, names: Sequence[bytes], de
 
 
 class _CurrentEntry(NamedTuple):
-    """An entry, as it is looked up by name."""
+    """The columns of an entry that a look-up by name returns."""
 
     node: int
     version: int
@@ -247,7 +249,7 @@ def _entry(reads: Reads, parent: int, name: bytes) -> _CurrentEntry | None:
 
 
 def _find_entry(reads: Reads, name: str, names: list[bytes]) -> tuple[BucketAccess, int, _CurrentEntry | None]:
-    """The bucket, the directory that the last name stands in (0: there is none) and what stands there."""
+    """Return the bucket, the directory of the last name (0: it does not exist), and the entry of that name in it."""
     at = bucket(reads, name)
     if at is None:
         raise NoSuchBucket(name)
@@ -273,7 +275,7 @@ def _load(
         return Found(at, key, version, null, latest, named_ns, None, b"", None)
     rows = reads.query(_FILE_SQL, (node,))
     if not rows:
-        return None  # it went between two looks
+        return None  # it was deleted between the two queries
     file = Content._make(rows[0][:_FILE_COLUMNS])
     return Found(at, key, version, null, latest, named_ns, file, rows[0][-1] or b"", None)
 
@@ -304,77 +306,15 @@ def _find_version(reads: Reads, name: str, key: bytes, names: list[bytes], versi
     return _load(reads, at, key, wanted, null, 0, modified_ns, node)
 
 
-# --- bytes ----------------------------------------------------------------------------------------------------------
-
-Stretch = tuple[Extent, int, int]
-"""An extent, and which of its plain bytes: start and length."""
-
-
-def resolve(reads: Reads, found: Found, start: int, length: int) -> Iterator[list[Stretch]]:
-    """The extents that hold *length* plain bytes from *start* on, in order, a list at a time.
-
-    One list for content of one run; one for each piece of a body, looked up when it is asked for, so memory does not
-    grow with the object. Raises `Corrupted` where a row is not there any more: the horizon was not held."""
-    file = found.file
-    if file is None or length <= 0:
-        return
-    if file.shape == Shape.RUN:
-        yield stretches(unpack_extents(found.extents), start, length)
-    elif file.shape == Shape.BODY:
-        yield from _resolve_body(reads, file.content, start, length)
-
-
-def _resolve_body(reads: Reads, body: int, start: int, length: int) -> Iterator[list[Stretch]]:
-    rows = reads.query("SELECT pieces FROM body WHERE id = ?", (body,))
-    if not rows:
-        raise Corrupted(f"a read came too late: body {body} is taken apart")
-    at, end = 0, start + length
-    for piece in unpack_pieces(rows[0][0]):
-        low, high = max(start, at), min(end, at + piece.length)
-        if low < high:
-            yield run_stretches(reads, piece.run, piece.offset + low - at, high - low)
-        at += piece.length
-        if at >= end:
-            return
-
-
-def run_stretches(reads: Reads, run: int, start: int, length: int) -> list[Stretch]:
-    """The extents that hold a stretch of one run. Raises `Corrupted` if it is taken apart."""
-    rows = reads.query("SELECT extents FROM run WHERE id = ?", (run,))
-    if not rows:
-        raise Corrupted(f"a read came too late: run {run} is taken apart")
-    return stretches(unpack_extents(rows[0][0]), start, length)
-
-
-def stretches(all_extents: Sequence[Extent], start: int, length: int) -> list[Stretch]:
-    """Those of a run's extents that hold *length* plain bytes from *start* on."""
-    wanted: list[Stretch] = []
-    at, end = 0, start + length
-    for extent in all_extents:
-        low, high = max(start, at), min(end, at + extent.length)
-        if low < high:
-            wanted.append((extent, low - at, high - low))
-        at += extent.length
-        if at >= end:
-            break
-    return wanted
-
-
 # --- uploads --------------------------------------------------------------------------------------------------------
 
 
 def upload(reads: Reads, name: str, key: bytes, upload_id: int) -> Upload | None:
-    """The upload, open or ended; None also for one of a bucket that is gone, whether there is another of its name."""
+    """Return the upload, open or ended. Returns None for an upload of a deleted bucket, even if another bucket has its
+    name."""
     rows = reads.query(
         f"SELECT {columns('u', Upload)} FROM upload u JOIN bucket b ON b.name = u.bucket AND b.id < u.id "
         "WHERE u.bucket = ? AND u.state IN (0, 1, 2) AND u.key = ? AND u.id = ?",
         (name, key, upload_id),
     )
     return Upload._make(rows[0]) if rows else None
-
-
-def part(reads: Reads, upload_id: int, number: int) -> Part | None:
-    rows = reads.query(
-        f"SELECT {columns('p', Part)} FROM part p WHERE p.upload = ? AND p.number = ?", (upload_id, number)
-    )
-    return Part._make(rows[0]) if rows else None

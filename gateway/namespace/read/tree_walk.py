@@ -28,25 +28,25 @@ from gateway.namespace.read.walk_state import CountedReads, Frame, Row, Seek, Ta
 SLICE = 1024
 """About how many items one turn reads without yielding to the event loop. A page of S3's usual size is one turn."""
 QUERIES = 192
-"""About how many queries one turn makes: a few milliseconds. Only deep or scattered trees need so many for a page."""
+"""About how many queries one turn makes: a few milliseconds. Only deep or scattered trees need this many for a page."""
 HELD_ROWS = 8 * SLICE
-"""Rows that a walk holds for the directories above the one that it is in, about. Further ones are read again."""
+"""About how many rows a walk holds for the directories above the current one. It drops others and reads them again."""
 SEEK_LEVELS = DESCENT_LEVELS
-"""Directories that the walk descends at once; that counts as `SEEK_QUERIES`."""
+"""Directories that the walk descends with one query, which counts as `SEEK_QUERIES`."""
 SEEK_QUERIES = 32
 PAGE_BYTES = 2 << 20
-"""A page whose keys and prefixes have so many bytes ends early. S3's keys never have: only paths that were made by
-renaming directories do."""
+"""A page ends early once its keys and prefixes have this many bytes. A thousand keys of S3 have fewer; only paths that
+were made by renaming directories are longer."""
 AHEAD = 256
-"""Directories of which a slice fetches small ones together, at a time."""
+"""How many adjacent directories are considered for fetching small ones together."""
 MOST_AHEAD = 512
-"""Rows fetched so, behind which a turn ends: they cost several times what rows in a row do."""
+"""A turn ends after this many rows of small directories: they cost several times as much as rows of one directory."""
 SMALL = 64
-"""Entries of a directory that is fetched together with others."""
+"""The most entries of a directory that is fetched together with others."""
 LEVELS = 16
 """How far down small directories are fetched ahead."""
 FIRST_BATCH = 16
-"""Rows that are fetched at first where a delimiter may roll them all up."""
+"""How many rows are fetched at first if a delimiter may roll all of them up."""
 
 EmitRows = Callable[[bytes, list[Row], int], tuple[int, int]]
 """Called with (path, rows that are not directories, room). Adds items for these rows to the page, at most *room*.
@@ -109,8 +109,8 @@ class Walk:
     def turn(self, room: int, emit_rows: EmitRows, emit_prefixes: EmitPrefixes) -> bool:
         """Emit the next items, at most *room*, until the turn's work is used up. Returns whether there may be more.
 
-        Where it returns True and told fewer than *room*, the turn's work was used up, or *tell* answered with no room
-        left."""
+        If it returns True after fewer than *room* items, the turn's work was used up, or *emit_rows* reported that
+        nothing more fits."""
         last = self._reads.count + QUERIES
         self._fetched_ahead = 0
         while self._seek is not None and self._reads.count < last:
@@ -131,7 +131,8 @@ class Walk:
     # --- frames ---
 
     def _push(self, frame: Frame) -> None:
-        """Enter a directory, whose path is the walk's by now. Shallow frames give up rows where there are too many."""
+        """Enter a directory, whose path the walk's path is already. If too many rows are held, those of the frames
+        closest to the root are dropped, to be read again later."""
         frames = self._frames
         while self._held > HELD_ROWS and self._emptied < len(frames):
             above = frames[self._emptied]
@@ -154,10 +155,10 @@ class Walk:
         self._held += len(rows) - len(frame.rows)
         frame.rows, frame.at = rows, 0
 
-    # --- getting there ---
+    # --- seeking ---
 
     def _enter_base(self, node: int) -> None:
-        """The directory that the prefix ends in is the first frame."""
+        """Push the first frame: the directory in which the prefix ends."""
         base = directory_of(self._prefix)
         self._path += base
         batch = SLICE if self._ends_at_slash else FIRST_BATCH
@@ -165,7 +166,7 @@ class Walk:
         self._push(Frame(node, len(base), b"", successor(self._prefix[len(base) :]), batch))
 
     def _descend(self, seek: Seek) -> None:
-        """Enter the next directories on the way to where the walk begins; behind the last, the walk can begin."""
+        """Descend the next directories on the path to the first key. After the last one, the seek ends."""
         names = seek.names[seek.at : seek.at + SEEK_LEVELS]
         rolled = seek.low.find(self._delimiter, len(self._prefix)) if self._delimiter else -1
         found = self._nodes(seek.node, names)
@@ -173,7 +174,7 @@ class Walk:
             end = seek.end + len(name)
             if seek.at >= seek.above:
                 if 0 <= rolled <= end - len(self._delimiter):
-                    return self._end_seek(seek)  # nothing below is told
+                    return self._end_seek(seek)  # a common prefix covers everything below
                 self._frames[-1].low = _after_name(name)
                 self._path += name
                 batch = SLICE if self._ends_at_slash else FIRST_BATCH
@@ -196,8 +197,8 @@ class Walk:
         return find_directories(self._reads, node, names, self._table.dead)
 
     def _fetch(self, frame: Frame, room: int, emit_prefixes: EmitPrefixes) -> int:
-        """Fetch the next rows of a directory with the cheapest statement. Returns how many items were emitted
-        already."""
+        """Fetch the next rows of a directory with the cheapest statement. Returns how many items were emitted at
+        once."""
         most = min(frame.batch, self._items_max(frame, room), SLICE)
         place = (self._reads, frame.node, frame.low, frame.high, most)
         counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (frame.node,))
@@ -228,7 +229,7 @@ class Walk:
             frame.low = _after_name(names[-1])
         return len(names)
 
-    # --- telling ---
+    # --- emitting ---
 
     def _emit_held_rows(self, frame: Frame, room: int, emit_rows: EmitRows, emit_prefixes: EmitPrefixes) -> int:
         """Emit the fetched rows until one is a directory to enter, or rows or room are used up. Returns the room
@@ -239,10 +240,10 @@ class Walk:
             row = rows[frame.at]
             is_directory = row[1] is None
             if not is_directory and self._ends_at_slash:
-                told, items = emit_rows(
+                used, items = emit_rows(
                     path, self._rows_of_kind(frame, self._items_max(frame, room), directories=False), room
                 )
-                frame.at += told
+                frame.at += used
                 room -= items
                 continue
             if is_directory and delimiter == SLASH:
@@ -263,14 +264,14 @@ class Walk:
                 self._push(self._below(frame, row[-2], room))
                 return room
             else:
-                told, items = emit_rows(path, [row], room)
-                frame.at += told
+                used, items = emit_rows(path, [row], room)
+                frame.at += used
                 room -= items
         return room
 
     @staticmethod
     def _rows_of_kind(frame: Frame, room: int, *, directories: bool) -> list[Row]:
-        """The rows at hand, as many as there is room for, that like the next one are directories, or are not."""
+        """Return the next rows of *frame* up to the first of the other kind: directories or not. At most *room*."""
         rows, at = frame.rows, frame.at
         end, last = at, min(at + room, len(rows))
         while end < last and (rows[end][1] is None) == directories:
@@ -278,12 +279,12 @@ class Walk:
         return rows[at:end] if at or end < len(rows) else rows
 
     def _step_over(self, frame: Frame, rolled: bytes) -> None:
-        """Go on behind all that begins with the common prefix."""
+        """Skip all names that begin with the common prefix *rolled*."""
         beginning = rolled[frame.end :]
         rows = frame.rows
-        told = frame.at
+        first = frame.at
         frame.at += 1
-        if beginning == rows[told][0] and beginning.endswith(b"/"):
+        if beginning == rows[first][0] and beginning.endswith(b"/"):
             return  # a directory: no other name begins with its own
         while frame.at < len(rows) and rows[frame.at][0].startswith(beginning):
             frame.at += 1
@@ -293,7 +294,7 @@ class Walk:
                 frame.more = False
             else:
                 frame.low = max(frame.low, following)
-            if frame.at - told > 1:
+            if frame.at - first > 1:
                 frame.batch = FIRST_BATCH
 
     def _below(self, frame: Frame, node: int, room: int) -> Frame:
@@ -308,7 +309,8 @@ class Walk:
         return below
 
     def _fetch_ahead(self, nodes: list[int], room: int) -> None:
-        """The small ones of these directories, and the small ones in them, as far as there is room."""
+        """Fetch the rows of the small ones among *nodes*, and of the small directories in these, level by level, up to
+        *room* rows."""
         for _ in range(LEVELS):
             chosen = self._small(nodes, room)
             if not chosen or self._fetched_ahead >= 2 * MOST_AHEAD:
@@ -325,7 +327,8 @@ class Walk:
                 return
 
     def _small(self, nodes: list[int], room: int) -> list[int]:
-        """The first of these directories that are small and together fit; the first that is not ends it."""
+        """Return the first of *nodes* that are small and together have at most *room* rows, up to the first that is not
+        small."""
         sql = f"SELECT d.id, d.{self._table.count} FROM json_each(?) j CROSS JOIN dir d ON d.id = j.value"
         counts: dict[int, int] = dict(self._reads.query(sql, (json.dumps(nodes[:AHEAD]),)))
         most = SMALL if self._ends_at_slash else FIRST_BATCH

@@ -1,4 +1,4 @@
-"""What a walk over a tree reads through, and what it remembers of its way: values without decisions."""
+"""The state of a tree walk (`tree_walk.py`) and the tables that it reads. Plain values: the walk decides."""
 
 from __future__ import annotations
 
@@ -9,45 +9,50 @@ from typing import Any, Protocol
 from gateway.namespace.read.lookups import Reads
 
 Row = tuple[Any, ...]
-"""(name, size, …, node, parent): size None for a directory."""
+"""(name, size, …, node, parent). The size of a directory is None."""
 
 
 class Table(Protocol):
-    """Which entries a walk meets."""
+    """The entries that a walk reads: the live ones, or all."""
 
     count: str
-    """The column of `dir` that counts them."""
+    """The column of `dir` that counts these entries."""
     dead: str
-    """SQL that says of an entry `e` that it is met."""
+    """An SQL condition on entries `e`: whether the walk reads them."""
 
     def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
-        """The first entries of a directory, names from *low* up to before *high*, in order."""
+        """Return the first *most* entries of a directory whose names are at least *low* and below *high*, in order."""
 
     def directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[bytes] | None:
-        """The names of the same entries, much quicker, where all of them are directories; None where one is not."""
+        """Return the names of the same entries, much faster, if all are directories; None if one is not."""
 
     def only_files(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
-        """The same, quick where there is no directory among them."""
+        """Return the same entries, faster. Only for directories without subdirectories."""
 
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
-        """All entries of the directories in a JSON list, each directory's in order."""
+        """Return all entries of the directories in a JSON list, by directory and in order."""
 
 
 class Frame:
-    """A directory that the walk is in: the rows at hand, and whether there are more behind them."""
+    """A directory on the walk's current path, with the rows that were fetched and not emitted yet."""
 
     __slots__ = ("at", "batch", "end", "high", "low", "more", "node", "rows")
 
     def __init__(self, node: int, end: int, low: bytes, high: bytes | None, batch: int) -> None:
         self.node = node
         self.end = end
-        """Bytes of its path, which is the beginning of the walk's."""
+        """Length of its path in bytes. The path is the beginning of the walk's."""
         self.low = low
+        """The name at which the next range begins."""
         self.high = high
+        """Only names below this one are read; None: all."""
         self.batch = batch
+        """How many rows the next fetch reads, at most."""
         self.rows: list[Row] = []
         self.at = 0
+        """The index in `rows` of the first row that was not emitted."""
         self.more = True
+        """Whether there may be rows after those in `rows`."""
 
 
 class CountedReads:
@@ -71,18 +76,18 @@ class CountedReads:
 
 
 class Seek:
-    """The way to the key that a walk begins at."""
+    """The descent to the key at which a walk begins."""
 
     __slots__ = ("above", "at", "end", "low", "names", "node")
 
     def __init__(self, low: bytes, names: list[bytes], above: int, root: int) -> None:
         self.low = low
         self.names = names
-        """The key's directories."""
+        """The names of the key's directories."""
         self.above = above
-        """So many of them are the prefix's."""
+        """How many of them belong to the prefix's directory."""
         self.at = 0
-        """How many of them were entered."""
+        """How many of them were descended."""
         self.end = 0
-        """Bytes of their path."""
+        """Length of the path of these, in bytes."""
         self.node = root
