@@ -101,7 +101,7 @@ def reload(folder: SiteArgument, json: Json = False) -> None:
     from gateway.site.processes.config_reload import request
 
     outcome = request(folder)
-    if not outcome.well:
+    if not outcome.succeeded:
         raise Misconfigured(
             f"{outcome.why}\nversion {outcome.version} stays in force"
             + (" for now: the file is tried again automatically" if outcome.passing else "")

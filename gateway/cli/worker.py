@@ -42,8 +42,8 @@ class WorkerRole(SiteRole):
 
     async def _serve(self, child: Child, site: Site, rpc: RpcServer) -> None:
         """Answer requests until `child.stopping` is set; then finish the requests under way."""
-        certificate = await Certificate.of(child.folder, child.config.server, child.lines, child.timing)
-        observer = RequestLog(child.lines if child.config.log.requests else None)
+        certificate = await Certificate.of(child.folder, child.config.server, child.json_log, child.timing)
+        observer = RequestLog(child.json_log if child.config.log.requests else None)
         server = make_server(site.engine, _settings(site, rpc.answer), observer, site.timing)
         listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
         listening.setblocking(False)

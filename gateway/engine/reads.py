@@ -31,7 +31,7 @@ from gateway.namespace.conditions import ObjectState, Preconditions, check_read
 from gateway.namespace.read import lookups
 from gateway.namespace.read.lookups import Content, Found
 
-WHOLE_BYTES = 256 << 10
+READ_NOW_BYTES = 256 << 10
 """Ranges of at most this length are read on the event loop if the page cache has them: about 0.1 ms."""
 
 
@@ -52,18 +52,18 @@ class ReadVerbs(EngineBase):
         `PreconditionFailed`, `InvalidRange`, `NoSuchPart`; `Corrupted` and `Unavailable` if the first bytes cannot
         be read."""
         found, file = self._find(caller, bucket, key, version, conditions)
-        start, length, fact, count = self._resolve_range(file, byte_range, part)
+        start, length, part_summary, count = self._resolve_range(file, byte_range, part)
         info = _info(found, file, count)
-        if length <= WHOLE_BYTES:
+        if length <= READ_NOW_BYTES:
             whole = self._reader.read_now(tuple(self._ranges(found, file, start, length)))
             if whole is not None:
-                return Opened(info, start, length, fact, whole, NO_CHUNKS)
+                return Opened(info, start, length, part_summary, whole, NO_CHUNKS)
         # Nothing was awaited since the rows were looked up, so no heartbeat has reported a higher horizon.
         token = self._journal.reading()
         token.__enter__()
         chunks = ObjectChunks(self._reader.read(self._ranges(found, file, start, length)), token)
         await chunks.begin()
-        return Opened(info, start, length, fact, None, chunks)
+        return Opened(info, start, length, part_summary, None, chunks)
 
     async def head(
         self,
@@ -77,8 +77,8 @@ class ReadVerbs(EngineBase):
     ) -> Opened:
         """Return the metadata that `open` returns, without bytes. Raises as `open` does."""
         found, file = self._find(caller, bucket, key, version, conditions, content=False)
-        start, length, fact, count = self._resolve_range(file, byte_range, part)
-        return Opened(_info(found, file, count), start, length, fact, None, NO_CHUNKS)
+        start, length, part_summary, count = self._resolve_range(file, byte_range, part)
+        return Opened(_info(found, file, count), start, length, part_summary, None, NO_CHUNKS)
 
     async def object_parts(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, after_number: int, limit: int
@@ -114,15 +114,15 @@ class ReadVerbs(EngineBase):
         self, file: Content, byte_range: ByteRange | None, number: int | None
     ) -> tuple[int, int, PartSummary | None, int]:
         """Return (start, length, the requested part, the number of parts)."""
-        facts = self._parts(file)
+        summaries = self._parts(file)
         if number is None:
             start, length = resolve(byte_range, file.size)
-            return start, length, None, len(facts)
+            return start, length, None, len(summaries)
         start = 0
-        for fact in facts or [PartSummary(1, file.size, file.etag, 0, "")]:
-            if fact.number == number:
-                return start, fact.size, fact, len(facts)
-            start += fact.size
+        for part_summary in summaries or [PartSummary(1, file.size, file.etag, 0, "")]:
+            if part_summary.number == number:
+                return start, part_summary.size, part_summary, len(summaries)
+            start += part_summary.size
         raise NoSuchPart(number, file.size)
 
     def _parts(self, file: Content) -> list[PartSummary]:

@@ -81,9 +81,9 @@ class WriteVerbs(EngineBase):
         row = self._owned_bucket(caller, bucket)
         found = self._open_upload(bucket, key, upload)
         algorithm = found.checksum or None
-        told = expected.checksum[0] if expected.checksum else checksum_algorithm
-        _check_algorithm(found, told)
-        digests = Digests(algorithm or told, sha256=expected.sha256 is not None)
+        declared = expected.checksum[0] if expected.checksum else checksum_algorithm
+        _check_algorithm(found, declared)
+        digests = Digests(algorithm or declared, sha256=expected.sha256 is not None)
         context = self._write_context(caller, row, key, None)
         async with self._writer.storing(context, aiter(body), expected.size, digests) as stored:
             await digests.finish()
@@ -106,16 +106,16 @@ class WriteVerbs(EngineBase):
         return found
 
 
-def _check_algorithm(upload: Upload, told: str | None) -> None:
+def _check_algorithm(upload: Upload, declared: str | None) -> None:
     """Check that a part of an upload with checksums has one of the same algorithm. A part may have none, unless the
     checksum of the object is combined from those of its parts.
 
     Raises `Invalid`, with S3's message."""
-    if not upload.checksum or told == upload.checksum or (told is None and upload.checksum_type == FULL):
+    if not upload.checksum or declared == upload.checksum or (declared is None and upload.checksum_type == FULL):
         return
     raise Invalid(
         f"Checksum Type mismatch occurred, expected checksum Type: {upload.checksum.lower()}, actual checksum Type: "
-        f"{told.lower() if told else 'null'}"
+        f"{declared.lower() if declared else 'null'}"
     )
 
 
@@ -129,9 +129,9 @@ def _verify_digests(expected: ExpectedDigests, body: Body, digests: Digests, sto
         raise BadDigest(base64.b64encode(expected.md5).decode(), base64.b64encode(digests.md5).decode())
     if expected.sha256 is not None and expected.sha256 != digests.sha256:
         raise BadDigest(expected.sha256, digests.sha256)
-    for told in (expected.checksum, body.trailing_checksum()):
-        if told is not None and told[1] != (computed := _value(digests, told[0])):
-            raise BadChecksum(told[0], told[1], computed)
+    for declared in (expected.checksum, body.trailing_checksum()):
+        if declared is not None and declared[1] != (computed := _value(digests, declared[0])):
+            raise BadChecksum(declared[0], declared[1], computed)
 
 
 def _value(digests: Digests, algorithm: str) -> str:

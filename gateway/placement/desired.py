@@ -1,4 +1,4 @@
-"""Which backends should hold a block, and until when that answer is valid. Pure: no clock, no I/O, no journal.
+"""Which backends should hold a block. Pure: no clock, no I/O, no journal.
 
 A policy's `keep` lists them. A backend that drains or is lost is left out, and no other backend replaces it: the block
 is kept on the rest of the policy's backends. The answer never leaves a block without a copy.
@@ -11,9 +11,6 @@ from typing import NamedTuple
 
 from gateway.topology import DEFAULT, Topology
 
-FOR_EVER_NS = (1 << 63) - 1
-"""The `until_ns` of an answer that does not depend on the time."""
-
 
 class StoredBlock(NamedTuple):
     """The properties of a block that decide where it should be held."""
@@ -24,29 +21,19 @@ class StoredBlock(NamedTuple):
     """Sealed bytes."""
     held: frozenset[str]
     """The names of the backends that hold it."""
-    since_ns: int = 0
-    """When it was written; 0 if unknown."""
 
 
-class Desired(NamedTuple):
-    """The backends that should hold a block."""
-
-    backends: frozenset[str]
-    """Names. Empty only if every copy is lost and no backend could hold another one."""
-    until_ns: int
-    """When the answer must be computed again, if nothing else changes."""
-
-
-def desired(block: StoredBlock, topology: Topology, now_ns: int, lost: Collection[str] = frozenset()) -> Desired:
-    """Return the backends that should hold *block*. *lost*: names of backends whose copies are lost for good.
+def desired(block: StoredBlock, topology: Topology, lost: Collection[str] = frozenset()) -> frozenset[str]:
+    """Return the names of the backends that should hold *block*. *lost*: those whose copies are permanently lost. The
+    result is empty only if every copy is lost and no backend could hold another one.
 
     If the config no longer has the block's policy, the block stays where it is. The same holds if the policy leaves no
     backend: such a config would be refused, so backends must have been lost since it was loaded."""
     for names in _keep_choices(block, topology):
         usable = frozenset(name for name in names if name not in lost and not topology.backends[name].drain)
         if usable:
-            return Desired(usable, FOR_EVER_NS)
-    return Desired(block.held.difference(lost), FOR_EVER_NS)
+            return usable
+    return block.held.difference(lost)
 
 
 def _keep_choices(block: StoredBlock, topology: Topology) -> Iterator[Collection[str]]:

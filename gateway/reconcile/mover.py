@@ -7,12 +7,17 @@ readers that find a bad copy. The mover reads the rows that are due, in the orde
 asyncio task for each block, `AT_ONCE` at most. Each task takes one step, chosen by what the journal says now
 (`_reconcile`):
 
-| state of the block                                          | step                                              |
-|-------------------------------------------------------------|---------------------------------------------------|
-| it is dead                                                  | postpone the row; the sweeper deletes it          |
-| copies are missing or suspected                             | make copies (`copy_maker.py`)                     |
-| every backend that should hold it does, and others do, too  | drop the others after a wait (`old_copies.py`)    |
-| exactly the backends that should hold it do                 | delete strays and then the row (`old_copies.py`)  |
+| state of the block                          | step                              | records                            |
+|---------------------------------------------|-----------------------------------|------------------------------------|
+| it is dead                                  | postpone the row (the sweeper     | `WorkFailed`                       |
+|                                             | deletes the block)                |                                    |
+| copies are missing or suspected             | make copies (`copy_maker.py`)     | `WorkBegun`, `BlockBackendsSet`    |
+| all that should hold it do, and others, too | drop the others after a wait      | `CopiesPlaced`, `BlockBackendsSet` |
+|                                             | (`old_copies.py`)                 |                                    |
+| exactly those that should hold it do        | delete strays, and then the row   | `WorkDone`                         |
+|                                             | (`old_copies.py`)                 |                                    |
+
+A step that fails, or has to wait, emits `WorkFailed` too, which postpones the row.
 
 A step that records something changes the block's state or the row's due time, so the block is met again in its new
 state. A pass begins with the first due row (`_START`) and ends when all due rows have been met; a row that falls due
@@ -27,11 +32,11 @@ While processors are scarce, clients come first: the mover begins nothing for a 
 
 **The crash argument**, for each block:
 
-1. *Begun*: a record says on which further backends bytes of it may be from now on (its strays).
+1. *Begun*: `WorkBegun` says on which further backends bytes of it may be from now on (its strays).
 2. *Put*: a good copy, verified frame by frame, is put there. It counts once the backend has confirmed its checksum. If
    bytes may be there already, and finding out costs less than a put, the mover looks first.
-3. *Settled*: one record, conditional on the set that was read, names the set that holds it now: the backends that held
-   it before, and those where it was put.
+3. *Settled*: `BlockBackendsSet`, conditional on the set that was read, names the set that holds it now: the backends
+   that held it before, and those where it was put.
 4. *Dropped*: backends that should not hold it are removed from its set, and their bytes deleted, only after a wait and
    after those that should hold it were checked again (`old_copies.py`, with the argument). Only then is the row
    deleted.

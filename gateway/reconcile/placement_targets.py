@@ -57,7 +57,7 @@ class PlacementTargets:
         if result is None:
             block = StoredBlock(self.policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
             lost = [self.names[each] for each in self.lost]
-            wanted = desired(block, self._now, 0, lost).backends
+            wanted = desired(block, self._now, lost)
             result = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)
         return result
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.placement.desired import FOR_EVER_NS, Desired, StoredBlock, desired
+from gateway.placement.desired import StoredBlock, desired
 from gateway.topology import BackendPlace, Policy, Topology
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -37,45 +37,42 @@ facts = st.builds(
 )
 
 
-@given(facts, topologies, names, st.integers(0, 1 << 62))
+@given(facts, topologies, names)
 def test_it_asks_for_all_that_the_policy_keeps_and_nothing_that_drains_or_is_lost(
-    block: StoredBlock, topology: Topology, lost: set[str], now_ns: int
+    block: StoredBlock, topology: Topology, lost: set[str]
 ) -> None:
     policy = topology.policies.get(block.policy)
     assume(policy is not None)
     kept = frozenset(topology.kept_on(policy)) - lost
-    found = desired(block, topology, now_ns, lost)
-    assert found.backends == (kept or block.held - lost)
-    assert found.until_ns > now_ns
+    assert desired(block, topology, lost) == (kept or block.held - lost)
 
 
-@given(facts, topologies, names, st.integers(0, 1 << 62))
-def test_what_is_reached_stays(block: StoredBlock, topology: Topology, lost: set[str], now_ns: int) -> None:
-    first = desired(block, topology, now_ns, lost)
-    again = desired(block._replace(held=first.backends), topology, now_ns + 1, lost)
-    assert again.backends == first.backends
+@given(facts, topologies, names)
+def test_what_is_reached_stays(block: StoredBlock, topology: Topology, lost: set[str]) -> None:
+    first = desired(block, topology, lost)
+    assert desired(block._replace(held=first), topology, lost) == first
 
 
 @given(facts, topologies, names)
 def test_a_block_with_a_copy_is_never_left_without_one(block: StoredBlock, topology: Topology, lost: set[str]) -> None:
     assume(block.held - lost)
-    found = desired(block, topology, 0, lost).backends
+    found = desired(block, topology, lost)
     assert found
     assert not found & lost
 
 
 def test_a_policy_that_the_config_lost_keeps_what_it_has() -> None:
     topology = topology_of({"default": ("a",)}, set())
-    assert desired(StoredBlock("gone", 1, frozenset("bc")), topology, 0) == Desired(frozenset("bc"), FOR_EVER_NS)
+    assert desired(StoredBlock("gone", 1, frozenset("bc")), topology) == {"b", "c"}
 
 
 def test_and_if_all_of_that_drains_what_the_default_keeps() -> None:
     topology = topology_of({"default": ("a",)}, {"b", "c"})
-    assert desired(StoredBlock("gone", 1, frozenset("bc")), topology, 0).backends == {"a"}
+    assert desired(StoredBlock("gone", 1, frozenset("bc")), topology) == {"a"}
     half = replace(topology, backends=topology.backends | {"c": place("c")})
-    assert desired(StoredBlock("gone", 1, frozenset("bc")), half, 0).backends == {"c"}
+    assert desired(StoredBlock("gone", 1, frozenset("bc")), half) == {"c"}
 
 
 def test_a_backend_that_the_config_lost_is_left() -> None:
     topology = topology_of({"default": ("a",)}, set(), ("a",))
-    assert desired(StoredBlock("default", 1, frozenset("ab")), topology, 0).backends == {"a"}
+    assert desired(StoredBlock("default", 1, frozenset("ab")), topology) == {"a"}

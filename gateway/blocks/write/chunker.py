@@ -15,8 +15,8 @@ one, and does something only while `waits_for_client` is set: then the body's ta
 
 **The rule of the budget.** A body that has to wait for bytes submits its current block first. So while it waits it
 holds nothing but blocks that are being stored, which come back without anybody's help. A body that waits for a slow
-client gives up its current block when others need the bytes (`reclaim.py`). So blocks are shorter than 8 MiB if memory
-is short, and never otherwise.
+client has its current block stored early if others need the bytes (`reclaim.py`). So blocks are shorter than 8 MiB if
+memory is short, and never otherwise.
 """
 
 from __future__ import annotations

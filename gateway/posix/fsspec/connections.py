@@ -5,7 +5,7 @@ each gateway. A connection belongs to the loop that opened it, since its sockets
 
 - *opening*: its task runs. File systems that need it meanwhile wait for the same task. If the task fails, the
   connection is removed, and the next file system opens another one.
-- *open*: used by the file systems in `users`. When the last of them calls `release_connection`, it is closed.
+- *open*: used by the file systems in `file_systems`. When the last of them calls `release_connection`, it is closed.
 
 Connections end in one of these ways:
 
@@ -39,11 +39,12 @@ Connection = Site | RpcClient
 
 
 class _SharedConnection:
-    """A connection that is open or being opened, and the numbers of the file systems that use it."""
+    """A connection that is open or being opened, and which file systems use it."""
 
     def __init__(self, opening: asyncio.Task[Connection]) -> None:
         self.opening = opening
-        self.users: set[int] = set()
+        self.file_systems: set[int] = set()
+        """Their numbers."""
 
     @property
     def connection(self) -> Connection | None:
@@ -78,10 +79,10 @@ _inherited: list[object] = []
 """References to the parent's connections, so that a child does not collect and close them."""
 
 
-async def acquire_connection(at: Path | Endpoint, user: int) -> Connection:
+async def acquire_connection(at: Path | Endpoint, number: int) -> Connection:
     """Return the connection to a site's folder or a gateway on the running loop, opening it if necessary.
 
-    *user*: the number of the file system, which it passes to `release_connection`. Raises `Misconfigured`,
+    *number*: that of the file system, which it passes to `release_connection`. Raises `Misconfigured`,
     `CommitterGone`; for a gateway also `AccessDenied`, `Unavailable`."""
     loop = asyncio.get_running_loop()
     connections = _connections.get(loop)
@@ -93,20 +94,21 @@ async def acquire_connection(at: Path | Endpoint, user: int) -> Connection:
     shared = connections.get(at)
     if shared is None:
         shared = connections.open(at)
-    shared.users.add(user)
+    shared.file_systems.add(number)
     if (connection := shared.connection) is not None:
         return connection
     return await asyncio.shield(shared.opening)
 
 
-async def release_connection(user: int) -> None:
-    """Drop the use of all connections of the running loop by a file system. Connections without users are closed."""
+async def release_connection(number: int) -> None:
+    """Release all connections of the running loop that the file system *number* uses. Those that no other one uses are
+    closed."""
     connections = _connections.get(asyncio.get_running_loop())
     if connections is None:
         return
     for at, shared in list(connections.items()):
-        shared.users.discard(user)
-        if not shared.users:
+        shared.file_systems.discard(number)
+        if not shared.file_systems:
             del connections[at]
             with suppress(EntrepotError):
                 await (await shared.opening).close()

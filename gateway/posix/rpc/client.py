@@ -48,8 +48,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 RESPONSE_BYTES_MOST = 64 << 20
-WHOLE_BYTES = 4 << 20
-"""Content up to this size is read at once."""
+UNSTREAMED_BYTES = 4 << 20
+"""Content up to this size is returned as a whole. Larger content is streamed."""
 WRITE_TRIES = 3
 """The least number of times that a write is sent, however long each takes."""
 LOOKUPS, CHANGES = "lookups", "changes"
@@ -219,7 +219,7 @@ class RpcClient(FileApi):
             return (await self._begin_read(bucket, info.key, ByteRange(at, end - 1), same)).response
 
         reading = ResumableRead(reopen, start, end, response)
-        if length > WHOLE_BYTES:
+        if length > UNSTREAMED_BYTES:
             return Opened(info, start, length, None, None, reading)
         async with aclosing(reading):
             whole = b"".join([piece async for piece in reading])

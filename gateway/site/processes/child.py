@@ -41,8 +41,9 @@ EXIT_MISCONFIGURED = 78
 """EX_CONFIG of sysexits.h: starting the process again does not help."""
 EXIT_FAILED = 70
 
-AGAIN = "ENTREPOT_AGAIN"
-"""Set for a process that replaces one which was ready. It starts although a backend is missing meanwhile."""
+REPLACEMENT = "ENTREPOT_AGAIN"
+"""The environment variable of a process that replaces one which was ready. Such a process starts even if a backend is
+missing."""
 
 
 class Role(ABC):
@@ -78,14 +79,14 @@ class Child:
         folder: Path,
         config: Config,
         role: Role,
-        lines: JsonLog,
+        json_log: JsonLog,
         channel: ControlChannel,
         timing: Timing,
     ) -> None:
         self.name = name
         self.folder = folder
         self.config = config
-        self.lines = lines
+        self.json_log = json_log
         self.timing = timing
         self.stopping = asyncio.Event()
         self.supervisor = os.getppid()
@@ -99,19 +100,19 @@ class Child:
         set_version_metric(config)
 
     def ready(self, **facts: Any) -> None:
-        """Report that this process works from now on."""
+        """Report that this process is ready. *facts*: further fields of the report."""
         self._channel.tell({"is": "ready", "config": self.config.version, **facts})
         self._is_ready.set()
-        self.lines.write(INFO, "ready", pid=os.getpid(), config=self.config.version)
+        self.json_log.write(INFO, "ready", pid=os.getpid(), config=self.config.version)
 
     @property
-    def again(self) -> bool:
+    def is_replacement(self) -> bool:
         """Whether this process replaces one that was ready before."""
-        return AGAIN in os.environ
+        return REPLACEMENT in os.environ
 
     def log(self, level: int, event: str, **fields: Any) -> None:
         """Log *event* with *fields*."""
-        self.lines.write(level, event, **fields)
+        self.json_log.write(level, event, **fields)
 
     async def listen(self) -> None:
         """Process the supervisor's messages. Returns, and sets `stopping`, when the channel ends."""
@@ -141,7 +142,7 @@ class Child:
         try:
             problems = self._role.report()
         except Exception as error:  # noqa: BLE001 (whatever is wrong with a gauge)
-            self.lines.write(ERROR, "a report lacks its gauges", why=f"{type(error).__name__}: {error}")
+            self.json_log.write(ERROR, "a report lacks its gauges", why=f"{type(error).__name__}: {error}")
         report = {"config": self.config.version, "metrics": REGISTRY.snapshot(), "backends": problems}
         self._channel.tell({"is": "report", **report})
 
@@ -155,8 +156,8 @@ class Child:
             await self._role.adopt(new)
             set_version_metric(new, self.config)
             self.config = new
-            self.lines.level = LEVELS[new.log.level]
-        self.lines.write(INFO, "config adopted", version=new.version)
+            self.json_log.level = LEVELS[new.log.level]
+        self.json_log.write(INFO, "config adopted", version=new.version)
         return {}
 
     async def _answer(self, word: str, message: Message) -> None:
@@ -200,29 +201,29 @@ async def _run(name: str, folder: Path, role: Role) -> int:
     """Return the exit status."""
     channel = await ControlChannel.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
     timing = timing_from_environment()  # the supervisor has checked the same variable
-    lines = JsonLog(name, timing=timing)
+    json_log = JsonLog(name, timing=timing)
     child: Child | None = None
     try:
         config = load_active(folder)
-        lines.level = LEVELS[config.log.level]
-        take_over_logging(lines)
-        child = Child(name, folder, config, role, lines, channel, timing)
+        json_log.level = LEVELS[config.log.level]
+        take_over_logging(json_log)
+        child = Child(name, folder, config, role, json_log, channel, timing)
         await _run_role(child, role)
     except EntrepotError as error:
         if child is not None and child.orphaned and isinstance(error, CommitterGone):
-            lines.write(WARNING, "ended", why="the supervisor and the committer have ended")
+            json_log.write(WARNING, "ended", why="the supervisor and the committer have ended")
             return EXIT_FAILED
-        lines.write(ERROR, "failed", why=f"{type(error).__name__}: {error}")
+        json_log.write(ERROR, "failed", why=f"{type(error).__name__}: {error}")
         channel.tell({"is": "failed", "why": str(error)})
         return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001 (the process ends, and its log says why)
-        lines.write(ERROR, "failed", why=repr(error), traceback=traceback.format_exc())
+        json_log.write(ERROR, "failed", why=repr(error), traceback=traceback.format_exc())
         channel.tell({"is": "failed", "why": f"{type(error).__name__}: {error}"})
         return EXIT_FAILED
     finally:
         await channel.flush()
         channel.close()
-        lines.close()
+        json_log.close()
     return 0
 
 

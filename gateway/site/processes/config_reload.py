@@ -16,7 +16,7 @@ A config that fails in phases 1 to 3 is refused and changes nothing. If the reas
 tried again (`refusals.py`). After phase 4 a reload is never rolled back: it is *incomplete* until every process works
 under it.
 
-A command asks for a reload by a file `run/reload-ID.asked` and SIGHUP, and gets the outcome in `run/reload-ID.told`.
+A command requests a reload by a file `run/reload-ID.asked` and SIGHUP. It gets the outcome in `run/reload-ID.told`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from gateway.site.storage.atomic_files import file_stamp, write_file
 from gateway.site.storage.refusals import Refusals, TemporarilyRejected
 from gateway.timing import Timing, timing_from_environment
 
-ASKED, TOLD = "asked", "told"
+REQUEST_SUFFIX, RESPONSE_SUFFIX = "asked", "told"
 
 RELOADS = counter("entrepot_config_reloads_total", "Reloads of the config, by outcome.", ("outcome",))
 REFUSED = gauge("entrepot_config_refused", "1 while the config file is refused and an older config is in force.")
@@ -61,38 +61,39 @@ class Outcome(NamedTuple):
     """The version of the config in force now."""
     why: str = ""
     passing: bool = False
-    """Refused for a reason that may pass, so the reload is tried again."""
+    """Whether the config was refused for a reason that may be temporary, so the reload is tried again."""
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         return self.outcome in {"adopted", "unchanged"}
 
 
 class ConfigReloader:
-    """The config in force, and what replaces it. Of the supervisor."""
+    """Holds the config in force, and replaces it. Used by the supervisor."""
 
     def __init__(
         self,
         folder: Path,
-        lines: JsonLog,
-        everybody: Callable[[], Sequence[SupervisedProcess]],
+        json_log: JsonLog,
+        all_processes: Callable[[], Sequence[SupervisedProcess]],
         keeper: SupervisedProcess,
         timing: Timing,
     ) -> None:
-        """Load the file and put it in force. *everybody* returns all processes. Raises `Misconfigured`."""
+        """Load the config file and put it in force. *all_processes* returns the supervised processes. Raises
+        `Misconfigured`."""
         self._times, self._clock = timing.reload, timing.clock
         self._folder, self._path = folder, folder / CONFIG_NAME
-        self._lines, self._everybody, self._keeper = lines, everybody, keeper
+        self._json_log, self._all_processes, self._keeper = json_log, all_processes, keeper
         self._seen = file_stamp(self._path)
         text = read(self._path)
         self.config = load_text(text, folder, str(self._path))
         self._message = {"text": text, "version": self.config.version}
         self._wanted = asyncio.Event()
         self._refusals = Refusals(timing)
-        self._telling: set[asyncio.Task[Any]] = set()
+        self._catching_up: set[asyncio.Task[Any]] = set()
         set_active(folder, text)
         set_version_metric(self.config)
-        for left in _requests(folder, TOLD):
+        for left in _requests(folder, RESPONSE_SUFFIX):
             left.unlink(missing_ok=True)
 
     def ask(self) -> None:
@@ -111,29 +112,30 @@ class ConfigReloader:
                 if now != last or (now == self._seen and not self._refusals.due):
                     last = now
                     continue
-            anew = self._wanted.is_set() or last != self._seen
+            is_new = self._wanted.is_set() or last != self._seen
             self._wanted.clear()
-            asked = _requests(self._folder, ASKED)
+            requests = _requests(self._folder, REQUEST_SUFFIX)
             last = self._seen = file_stamp(self._path)
-            outcome = await self._reload(anew=anew)
-            for request in asked:
+            outcome = await self._reload(is_new=is_new)
+            for request in requests:
                 with suppress(OSError):  # the command times out if there is no space for the answer
-                    write_file(request.with_suffix(f".{TOLD}"), json.dumps(outcome._asdict()))
+                    write_file(request.with_suffix(f".{RESPONSE_SUFFIX}"), json.dumps(outcome._asdict()))
                     request.unlink(missing_ok=True)
 
     def catch_up(self, process: SupervisedProcess) -> None:
-        """*process* is ready: if it has read an older config than the one in force, have it adopt this one."""
+        """Called when *process* is ready: if it has read an older config than the one in force, have it adopt this
+        one."""
         if process.version != self.config.version:
             task = asyncio.create_task(process.ask(Question.ADOPT, self._times.adopt_seconds, **self._message))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._catching_up.add(task)
+            task.add_done_callback(self._catching_up.discard)
 
     @property
     def refused(self) -> dict[str, Any] | None:
         """The refused config, as `Refusals.to_dict` returns it; None if none is refused."""
         return self._refusals.to_dict()
 
-    async def _reload(self, *, anew: bool) -> Outcome:
+    async def _reload(self, *, is_new: bool) -> Outcome:
         before = self.config.version
         try:
             outcome = await self._adopt_file()
@@ -143,21 +145,21 @@ class ConfigReloader:
             word = "refused" if self.config.version == before else "incomplete"
             outcome = Outcome(word, self.config.version, f"{type(error).__name__}: {error}", word == "refused")
         RELOADS.add(1, outcome.outcome)
-        self._log_outcome(outcome, anew=anew)
+        self._log_outcome(outcome, is_new=is_new)
         return outcome
 
-    def _log_outcome(self, outcome: Outcome, *, anew: bool) -> None:
+    def _log_outcome(self, outcome: Outcome, *, is_new: bool) -> None:
         """Log the outcome, as an error unless the same edit was refused before."""
         fields: dict[str, Any] = {"why": outcome.why} if outcome.why else {}
-        level = INFO if outcome.well else WARNING
+        level = INFO if outcome.succeeded else WARNING
         if outcome.outcome == "refused":
-            aloud = self._refusals.record(outcome.why, passing=outcome.passing, anew=anew)
-            level = ERROR if aloud else DEBUG
+            is_news = self._refusals.record(outcome.why, passing=outcome.passing, is_new=is_new)
+            level = ERROR if is_news else DEBUG
             fields["tried_again"] = outcome.passing
         else:
             self._refusals.clear()
         REFUSED.set(int(outcome.outcome == "refused"))
-        self._lines.write(level, f"config {outcome.outcome}", version=outcome.version, **fields)
+        self._json_log.write(level, f"config {outcome.outcome}", version=outcome.version, **fields)
 
     async def _adopt_file(self) -> Outcome:
         """Run the phases of a reload. Raises `Misconfigured` if the config is refused."""
@@ -176,10 +178,10 @@ class ConfigReloader:
         set_active(self._folder, text)
         set_version_metric(new, self.config)
         self.config, self._message = new, message
-        self._lines.level = LEVELS[new.log.level]
+        self._json_log.level = LEVELS[new.log.level]
         for question in (Question.OPEN_BACKENDS, Question.ADOPT):
             await asyncio.gather(
-                *(each.ask(question, self._times.adopt_seconds, **message) for each in self._everybody())
+                *(each.ask(question, self._times.adopt_seconds, **message) for each in self._all_processes())
             )
         return await self._confirm("adopted")
 
@@ -201,7 +203,7 @@ class ConfigReloader:
         """Raise `Misconfigured` if a request of any process still writes to one of *backends*."""
         if backends:
             question, seconds = Question.CHECK_OLD_WRITES, self._times.adopt_seconds
-            answers = (each.ask(question, seconds, backends=backends) for each in self._everybody())
+            answers = (each.ask(question, seconds, backends=backends) for each in self._all_processes())
             for answer in await asyncio.gather(*answers):
                 if not answer["ok"]:
                     raise self._refused(answer)
@@ -213,12 +215,12 @@ class ConfigReloader:
     async def _confirm(self, outcome: str) -> Outcome:
         """Wait until every process works under the config in force. One that could not adopt it is restarted."""
         version = self.config.version
-        for process in self._everybody():
+        for process in self._all_processes():
             if process.facts is not None and process.version != version:
                 process.tell({"do": "stop"})
         deadline = self._clock.monotonic() + self._times.adopt_seconds
         while True:
-            others = [each.role.name for each in self._everybody() if each.facts is None or each.version != version]
+            others = [each.role.name for each in self._all_processes() if each.facts is None or each.version != version]
             if not others:
                 return Outcome(outcome, version)
             if self._clock.monotonic() > deadline:
@@ -234,23 +236,23 @@ def request(folder: Path, timing: Timing | None = None) -> Outcome:
     serving = read_serving(folder)
     if serving is None:
         raise Misconfigured(f"{folder} is not being served: its config is read when it is")
-    asked = folder / "run" / f"reload-{secrets.token_hex(8)}.{ASKED}"
-    told = asked.with_suffix(f".{TOLD}")
-    write_file(asked, "")
+    question = folder / "run" / f"reload-{secrets.token_hex(8)}.{REQUEST_SUFFIX}"
+    response = question.with_suffix(f".{RESPONSE_SUFFIX}")
+    write_file(question, "")
     try:
         os.kill(serving["pid"], signal.SIGHUP)
         clock, times = timing.clock, timing.reload
         deadline = clock.monotonic() + times.prepare_seconds + 3 * times.adopt_seconds
-        while not told.exists():
+        while not response.exists():
             if clock.monotonic() > deadline or read_serving(folder) is None:
                 raise Misconfigured(f"the supervisor of {folder} (process {serving['pid']}) did not answer")
             time.sleep(times.poll_seconds)
-        return Outcome(**json.loads(told.read_text()))
+        return Outcome(**json.loads(response.read_text()))
     except ProcessLookupError as error:
         raise Misconfigured(f"{folder} is not being served any more") from error
     finally:
-        asked.unlink(missing_ok=True)
-        told.unlink(missing_ok=True)
+        question.unlink(missing_ok=True)
+        response.unlink(missing_ok=True)
 
 
 def _requests(folder: Path, state: str) -> list[Path]:

@@ -59,7 +59,7 @@ class KeeperRole(SiteRole):
         self._probe: ReadinessProbe | None = None
 
     async def work(self, child: Child, site: Site) -> None:
-        if not child.again:
+        if not child.is_replacement:
             await check_none_missing(site.storage.topology, site.journal_path)
         if await renew_ring_key_if_mode_changed(site):
             child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)

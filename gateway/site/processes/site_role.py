@@ -22,7 +22,7 @@ class SiteRole(Role):
         self._site: Site | None = None
 
     async def run(self, child: Child) -> None:
-        opening = Site.open(child.folder, kind=self._kind, strict=not child.again, timing=child.timing)
+        opening = Site.open(child.folder, kind=self._kind, strict=not child.is_replacement, timing=child.timing)
         async with await opening as site:
             self._child, self._site = child, site
             await self.work(child, site)

@@ -26,7 +26,7 @@ from typing import Any
 
 from gateway.journal.heartbeat import Heartbeat, is_suspended
 from gateway.site.paths import python_path
-from gateway.site.processes.child import AGAIN, EXIT_MISCONFIGURED
+from gateway.site.processes.child import EXIT_MISCONFIGURED, REPLACEMENT
 from gateway.site.processes.control_channel import CONTROL_FD, ControlChannel, Message, Question, pair
 from gateway.timing import Timing
 
@@ -177,7 +177,7 @@ class SupervisedProcess:
         ours, theirs = pair()
         environment = {**os.environ, "PYTHONPATH": python_path(), CONTROL_FD: str(theirs.fileno())}
         if self._was_ever_ready:
-            environment[AGAIN] = "1"
+            environment[REPLACEMENT] = "1"
         for variable, inherited in self.role.inherits.items():
             environment[variable] = str(inherited.fileno())
         self._running = await asyncio.create_subprocess_exec(

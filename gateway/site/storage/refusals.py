@@ -27,14 +27,14 @@ class Refusals:
         self._pause = 0.0
         self._again: float | None = None
 
-    def record(self, why: str, *, passing: bool, anew: bool) -> bool:
-        """Record a refusal. *passing*: the reason may pass by itself. *anew*: the edit is another one, or an operator
+    def record(self, why: str, *, passing: bool, is_new: bool) -> bool:
+        """Record a refusal. *passing*: the reason may pass by itself. *is_new*: the edit is another one, or an operator
         asked for the reload. Returns whether to log it: not at each attempt."""
-        is_news = anew or not self.tries or not passing
+        is_news = is_new or not self.tries or not passing
         self._pause = (
             self._pauses.refused_first_seconds if is_news else min(self._pauses.refused_most_seconds, 2 * self._pause)
         )
-        self.tries = 1 if anew else self.tries + 1
+        self.tries = 1 if is_new else self.tries + 1
         self.why = why
         self._again = self._clock() + self._pause if passing else None
         return is_news
