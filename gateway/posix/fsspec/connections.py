@@ -12,7 +12,7 @@ Connections end in one of these ways:
 - A loop that ends as `asyncio.run` ends it closes its async generators. `_close_at_loop_end` is one, and closes the
   connections of its loop, for at most `leave_seconds`.
 - A loop that was closed by its owner runs nothing any more. The next loop that opens a connection drops those of closed
-  loops without closing them (`forget`).
+  loops without closing them (`_drop_closed_loops`).
 - A forked child has no connections. Those of its parent stay untouched in `_inherited`, since releasing them would
   disturb the parent.
 - At the exit of the interpreter, the sessions are ended. If a process is killed, the lease of its session expires.
@@ -138,7 +138,7 @@ def _drop_closed_loops() -> None:
         if loop is not None and loop.is_closed():
             for shared in (_connections.pop(loop, None) or {}).values():
                 if isinstance(connection := shared.connection, RpcClient):
-                    connection.forget()
+                    connection.detach()
 
 
 async def _end_sessions(connections: _LoopConnections) -> None:
@@ -155,14 +155,16 @@ def _at_exit() -> None:
                 ending = asyncio.run_coroutine_threadsafe(_end_sessions(connections), loop)
                 ending.result(connections.leave_seconds)
         else:  # its owner has stopped the loop: the operating system closes the connections
-            _forget(connections)
+            _detach(connections)
     _connections.clear()
 
 
-def _forget(connections: _LoopConnections) -> None:
+def _detach(connections: _LoopConnections) -> None:
+    """Drop the connections to gateways without closing them, and keep references to them, so that they are not
+    collected."""
     for shared in connections.values():
         if isinstance(connection := shared.connection, RpcClient):
-            connection.forget()
+            connection.detach()
             _inherited.append(connection)
 
 
@@ -171,7 +173,7 @@ def _in_child() -> None:
     _inherited.append(_connections)
     _inherited.extend(list(_connections.items()))
     for connections in _connections.values():
-        _forget(connections)
+        _detach(connections)
     _connections = WeakKeyDictionary()
 
 

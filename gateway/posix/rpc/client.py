@@ -117,9 +117,9 @@ class RpcClient(FileApi):
 
     end_session = close
 
-    def forget(self) -> None:
+    def detach(self) -> None:
         """Drop the connections without closing them: they belong to the parent process, or their loop has ended."""
-        self._transport.forget()
+        self._transport.detach()
 
     def presigned_url(self, bucket: str, key: bytes, seconds: int) -> str:
         """Return a URL with which anyone may read an object for *seconds*."""

@@ -252,7 +252,7 @@ class Transport:
         """Close the connections."""
         await self._session.close()
 
-    def forget(self) -> None:
+    def detach(self) -> None:
         """Drop the connections without closing them: they belong to the parent process, or their loop has ended."""
         self._connector.forgotten = True
         self._session.detach()
