@@ -104,12 +104,12 @@ def reload(folder: SiteArgument, json: Json = False) -> None:
     if not outcome.succeeded:
         raise Misconfigured(
             f"{outcome.why}\nversion {outcome.version} stays in force"
-            + (" for now: the file is tried again automatically" if outcome.passing else "")
+            + (" for now: the file is tried again automatically" if outcome.temporary else "")
             if outcome.outcome == "refused"
             else f"version {outcome.version} is in force, but {outcome.why}"
         )
     print_result(
-        outcome._asdict(),
+        outcome.to_dict(),
         as_json=json,
         text=lambda: [
             f"version {outcome.version} is in force" + (", as before" if outcome.outcome == "unchanged" else "")

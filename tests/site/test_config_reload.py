@@ -75,7 +75,7 @@ async def asked(it: ConfigReloader, folder: Path, name: str) -> Outcome:
     it.ask()
     told = request.with_suffix(".told")
     await until_true(told.exists)
-    return Outcome(**json.loads(told.read_text()))
+    return Outcome.from_dict(json.loads(told.read_text()))
 
 
 async def test_a_full_disk_refuses_one_edit_and_the_next_is_taken_over(
@@ -95,7 +95,7 @@ async def test_a_full_disk_refuses_one_edit_and_the_next_is_taken_over(
     assert (told.outcome, told.version) == ("refused", before)
     assert "No space left" in told.why
     told = await asked(it, folder, "room")
-    assert told.well  # it may have been tried again by itself meanwhile
+    assert told.succeeded  # it may have been tried again by itself meanwhile
     assert told.version == it.config.version == load_text(OTHER, folder).version
     assert not watching.done()
     watching.cancel()
@@ -177,7 +177,7 @@ async def test_a_backend_leaves_only_once_everybody_says_that_nobody_writes_ther
     watching = asyncio.create_task(it.watch())
     (folder / "entrepot.toml").write_text(default_text())
     told = await asked(it, folder, "busy")
-    assert (told.outcome, told.version, told.passing) == ("refused", before, True)
+    assert (told.outcome, told.version, told.temporary) == ("refused", before, True)
     assert "stand" not in keeper.asked
     assert (folder / "run" / "in-force.toml").read_text() == default_text() + VAULT
     watching.cancel()
@@ -199,6 +199,6 @@ async def test_the_level_of_the_log_is_taken_over(folder: Path) -> None:
     it = taking_over(folder, Role())
     watching = asyncio.create_task(it.watch())
     (folder / "entrepot.toml").write_text(default_text().replace('level = "info"', 'level = "error"'))
-    assert (await asked(it, folder, "quiet")).well
-    assert it._lines.level == LEVELS["error"]
+    assert (await asked(it, folder, "quiet")).succeeded
+    assert it._json_log.level == LEVELS["error"]
     watching.cancel()

@@ -17,7 +17,7 @@ def pauses(refusals: Refusals, clock: ManualClock, count: int) -> list[float]:
         while not refusals.due:
             clock.now += 1.0
         found.append(clock.now - began)
-        assert not refusals.record("away", passing=True, is_new=False)
+        assert not refusals.record("away", temporary=True, is_new=False)
     return found
 
 
@@ -25,7 +25,7 @@ def test_what_may_pass_is_tried_again_ever_less_often_and_told_of_once() -> None
     timing, clock = manual_timing()
     refusals = Refusals(timing)
     assert refusals.to_dict() is None
-    assert refusals.record("away", passing=True, is_new=True)
+    assert refusals.record("away", temporary=True, is_new=True)
     assert not refusals.due
     assert refusals.to_dict() == {"why": "away", "tries": 1, "again_seconds": RELOAD.refused_first_seconds}
     assert pauses(refusals, clock, 8) == [5, 10, 20, 40, 80, 160, 300, 300]
@@ -36,9 +36,9 @@ def test_what_may_pass_is_tried_again_ever_less_often_and_told_of_once() -> None
 def test_another_edit_begins_anew() -> None:
     timing, clock = manual_timing()
     refusals = Refusals(timing)
-    refusals.record("away", passing=True, is_new=True)
+    refusals.record("away", temporary=True, is_new=True)
     pauses(refusals, clock, 5)
-    assert refusals.record("away", passing=True, is_new=True)
+    assert refusals.record("away", temporary=True, is_new=True)
     assert (refusals.to_dict() or {})["tries"] == 1
     assert pauses(refusals, clock, 2) == [5, 10]
 
@@ -46,7 +46,7 @@ def test_another_edit_begins_anew() -> None:
 def test_what_is_wrong_for_good_is_not_tried_again() -> None:
     timing, clock = manual_timing()
     refusals = Refusals(timing)
-    assert refusals.record("no such setting", passing=False, is_new=True)
+    assert refusals.record("no such setting", temporary=False, is_new=True)
     clock.now += 1e9
     assert not refusals.due
     assert (refusals.to_dict() or {})["again_seconds"] is None
@@ -55,8 +55,8 @@ def test_what_is_wrong_for_good_is_not_tried_again() -> None:
 def test_what_may_pass_and_turns_out_to_be_wrong_for_good_is_told_and_left_alone() -> None:
     timing, clock = manual_timing()
     refusals = Refusals(timing)
-    refusals.record("away", passing=True, is_new=True)
-    assert refusals.record("another site's", passing=False, is_new=False)
+    refusals.record("away", temporary=True, is_new=True)
+    assert refusals.record("another site's", temporary=False, is_new=False)
     clock.now += 1e9
     assert not refusals.due
     assert (refusals.to_dict() or {})["why"] == "another site's"
@@ -65,7 +65,7 @@ def test_what_may_pass_and_turns_out_to_be_wrong_for_good_is_told_and_left_alone
 def test_what_was_taken_over_is_not_refused_any_more() -> None:
     timing, clock = manual_timing()
     refusals = Refusals(timing)
-    refusals.record("away", passing=True, is_new=True)
+    refusals.record("away", temporary=True, is_new=True)
     refusals.clear()
     clock.now += 1e9
     assert not refusals.due

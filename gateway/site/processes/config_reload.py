@@ -60,8 +60,17 @@ class Outcome(NamedTuple):
     version: str
     """The version of the config in force now."""
     why: str = ""
-    passing: bool = False
+    temporary: bool = False
     """Whether the config was refused for a reason that may be temporary, so the reload is tried again."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome for JSON, where `temporary` has the key `passing`."""
+        return {"outcome": self.outcome, "version": self.version, "why": self.why, "passing": self.temporary}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Outcome:
+        """Return the outcome that `to_dict` returned as *fields*."""
+        return cls(fields["outcome"], fields["version"], fields.get("why", ""), fields.get("passing", False))
 
     @property
     def succeeded(self) -> bool:
@@ -119,7 +128,7 @@ class ConfigReloader:
             outcome = await self._reload(is_new=is_new)
             for request in requests:
                 with suppress(OSError):  # the command times out if there is no space for the answer
-                    write_file(request.with_suffix(f".{RESPONSE_SUFFIX}"), json.dumps(outcome._asdict()))
+                    write_file(request.with_suffix(f".{RESPONSE_SUFFIX}"), json.dumps(outcome.to_dict()))
                     request.unlink(missing_ok=True)
 
     def catch_up(self, process: SupervisedProcess) -> None:
@@ -153,9 +162,9 @@ class ConfigReloader:
         fields: dict[str, Any] = {"why": outcome.why} if outcome.why else {}
         level = INFO if outcome.succeeded else WARNING
         if outcome.outcome == "refused":
-            is_news = self._refusals.record(outcome.why, passing=outcome.passing, is_new=is_new)
+            is_news = self._refusals.record(outcome.why, temporary=outcome.temporary, is_new=is_new)
             level = ERROR if is_news else DEBUG
-            fields["tried_again"] = outcome.passing
+            fields["tried_again"] = outcome.temporary
         else:
             self._refusals.clear()
         REFUSED.set(int(outcome.outcome == "refused"))
@@ -247,7 +256,7 @@ def request(folder: Path, timing: Timing | None = None) -> Outcome:
             if clock.monotonic() > deadline or read_serving(folder) is None:
                 raise Misconfigured(f"the supervisor of {folder} (process {serving['pid']}) did not answer")
             time.sleep(times.poll_seconds)
-        return Outcome(**json.loads(response.read_text()))
+        return Outcome.from_dict(json.loads(response.read_text()))
     except ProcessLookupError as error:
         raise Misconfigured(f"{folder} is not being served any more") from error
     finally:

@@ -22,11 +22,11 @@ from gateway.timing import Timing
 class Certificate:
     """A certificate and its key. `context` is replaced when they are read again: later connections use the new one."""
 
-    def __init__(self, certificate: Path, key: Path, lines: JsonLog, timing: Timing) -> None:
+    def __init__(self, certificate: Path, key: Path, json_log: JsonLog, timing: Timing) -> None:
         """Load the pair. Blocking. Raises `Misconfigured` if it cannot be used."""
         self._certificate = certificate
         self._key = key
-        self._lines = lines
+        self._json_log = json_log
         self._look_seconds = timing.reload.certificate_seconds
         self._wanted = asyncio.Event()
         self._seen = self._stamp()
@@ -36,12 +36,12 @@ class Certificate:
             raise Misconfigured(f"the certificate {certificate} and key {key} cannot be used: {error}") from error
 
     @classmethod
-    async def of(cls, folder: Path, config: ServerSection, lines: JsonLog, timing: Timing) -> Certificate | None:
+    async def of(cls, folder: Path, config: ServerSection, json_log: JsonLog, timing: Timing) -> Certificate | None:
         """Return the certificate that the config names, relative to *folder*; None without TLS. Raises
         `Misconfigured`."""
         if not config.tls_certificate:
             return None
-        return await asyncio.to_thread(cls, folder / config.tls_certificate, folder / config.tls_key, lines, timing)
+        return await asyncio.to_thread(cls, folder / config.tls_certificate, folder / config.tls_key, json_log, timing)
 
     def reload(self) -> None:
         """Have `watch` read the files again, even if they have not changed."""
@@ -69,9 +69,9 @@ class Certificate:
         try:
             self.context = await asyncio.to_thread(self._load)
         except (OSError, ValueError) as error:
-            self._lines.write(ERROR, "the certificate cannot be used; the old one stays", why=str(error))
+            self._json_log.write(ERROR, "the certificate cannot be used; the old one stays", why=str(error))
         else:
-            self._lines.write(INFO, "the certificate was read again")
+            self._json_log.write(INFO, "the certificate was read again")
 
     def _load(self) -> ssl.SSLContext:
         """Return a context with the content of the files. Blocking. Raises `OSError`, `ValueError`."""

@@ -25,33 +25,33 @@ class Refusals:
         """Why the edit was refused; empty while the file is in force."""
         self.tries = 0
         self._pause = 0.0
-        self._again: float | None = None
+        self._retry_at: float | None = None
 
-    def record(self, why: str, *, passing: bool, is_new: bool) -> bool:
-        """Record a refusal. *passing*: the reason may pass by itself. *is_new*: the edit is another one, or an operator
-        asked for the reload. Returns whether to log it: not at each attempt."""
-        is_news = is_new or not self.tries or not passing
+    def record(self, why: str, *, temporary: bool, is_new: bool) -> bool:
+        """Record a refusal. *temporary*: the reason may cease to hold without an edit. *is_new*: the edit is another
+        one, or an operator requested the reload. Returns whether to log it: not at each attempt."""
+        is_news = is_new or not self.tries or not temporary
         self._pause = (
             self._pauses.refused_first_seconds if is_news else min(self._pauses.refused_most_seconds, 2 * self._pause)
         )
         self.tries = 1 if is_new else self.tries + 1
         self.why = why
-        self._again = self._clock() + self._pause if passing else None
+        self._retry_at = self._clock() + self._pause if temporary else None
         return is_news
 
     def clear(self) -> None:
         """Record that the file is in force."""
-        self.why, self.tries, self._again = "", 0, None
+        self.why, self.tries, self._retry_at = "", 0, None
 
     @property
     def due(self) -> bool:
         """Whether it is time to try the same edit again."""
-        return self._again is not None and self._clock() >= self._again
+        return self._retry_at is not None and self._clock() >= self._retry_at
 
     def to_dict(self) -> dict[str, Any] | None:
         """Return the refusal for reports; None if there is none. `again_seconds` is None if the edit is not tried again
         until the file changes."""
         if not self.why:
             return None
-        again = None if self._again is None else round(max(0.0, self._again - self._clock()), 1)
+        again = None if self._retry_at is None else round(max(0.0, self._retry_at - self._clock()), 1)
         return {"why": self.why, "tries": self.tries, "again_seconds": again}
