@@ -1,31 +1,32 @@
-"""Every error that the core raises, as one tree. No HTTP and no errno in it: s3api and posix each have their table.
+"""Every error that the core raises, as one hierarchy. It knows neither HTTP nor errno: `s3api` and `gateway/posix` each
+map it by a table of their own.
 
     EntrepotError
-    ├── Refused               the request cannot be granted as it stands; nothing was changed
+    ├── Refused               the request cannot be granted in this state; nothing was changed
     │   ├── NotFound          NoSuchBucket NoSuchKey NoSuchVersion NoSuchUpload NoSuchUser NoSuchAccessKey
     │   │                     NoSuchName
     │   ├── Exists            BucketExists BucketOwned UserExists AccessKeyExists NameExists
     │   ├── NotEmpty          BucketNotEmpty DirectoryNotEmpty
     │   ├── AccessDenied
     │   ├── PreconditionFailed  NotModified
-    │   ├── DeleteMarker      the name's version is a delete marker
+    │   ├── DeleteMarker      the requested version is a delete marker
     │   ├── QuotaExceeded
     │   ├── Invalid           InvalidBucketName InvalidKey InvalidPart InvalidPartOrder EntityTooSmall
     │   │                     EntityTooLarge InvalidRange NoSuchPart BadDigest BadChecksum IncompleteBody
     │   │                     InvalidArgument TooDeep
     │   └── WrongKind         IsADirectory NotADirectory Cycle TooManyLinks NameTooLong
-    ├── Unavailable           nothing is wrong with the request; try again
+    ├── Unavailable           the request is valid; the client may try again
     │   ├── Busy              a queue is full
-    │   ├── CommitterGone     nobody commits at the moment
+    │   ├── CommitterGone     no committer runs at the moment
     │   ├── SourceChanged     a copy's source changes faster than it is copied
-    │   └── SessionOver       the session's lease ended; its commits are refused
-    ├── DiskFull              only deletions are taken
-    ├── Damaged               stored bytes or journal are not what was written
+    │   └── SessionExpired    the session's lease ended; its commits are refused
+    ├── DiskFull              only deletions are accepted
+    ├── Corrupted             stored bytes or the journal differ from what was written
     └── Misconfigured         the config, a key file or the site's directory cannot be used
-        └── NotNow            as the world is now; it may be later
+        └── TemporarilyRejected  the config cannot be adopted now; a later try may succeed
 
-Errors cross the committer's socket and HTTP by wire code and arguments. So a class takes the arguments that
-`Exception.args` holds, and all of them are plain values.
+The committer's socket and HTTP carry an error as its wire code and its arguments. So a class is constructed from
+`Exception.args`, and all arguments are plain values.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from typing import Any, ClassVar
 
 
 class EntrepotError(Exception):
-    """The root of the tree.
+    """The root of the hierarchy.
 
     `wire_code` names the class between processes, over HTTP and in JSON. A code never changes, so a class can be
     renamed. Each subclass has to give its own: `class NoSuchKey(NotFound, wire_code="NoSuchKey")`."""
@@ -47,7 +48,7 @@ class EntrepotError(Exception):
 
 
 class Refused(EntrepotError, wire_code="Refused"):
-    """The request cannot be granted as it stands. Nothing was changed."""
+    """The request cannot be granted in the present state. Nothing was changed."""
 
 
 class NotFound(Refused, wire_code="NotFound"):
@@ -79,7 +80,7 @@ class NoSuchAccessKey(NotFound, wire_code="NoSuchAccessKey"):
 
 
 class NoSuchName(NotFound, wire_code="NoSuchName"):
-    """A directory entry that POSIX asked for does not exist. args: the name or path."""
+    """A directory entry that a POSIX call names does not exist. args: the name or path."""
 
 
 class Exists(Refused, wire_code="Exists"):
@@ -87,11 +88,11 @@ class Exists(Refused, wire_code="Exists"):
 
 
 class BucketExists(Exists, wire_code="BucketExists"):
-    """The bucket exists and belongs to somebody else. args: the bucket's name."""
+    """The bucket exists and belongs to another user. args: the bucket's name."""
 
 
 class BucketOwned(Exists, wire_code="BucketOwned"):
-    """The bucket exists and belongs to who asks. args: the bucket's name."""
+    """The bucket exists and belongs to the caller. args: the bucket's name."""
 
 
 class UserExists(Exists, wire_code="UserExists"):
@@ -107,7 +108,7 @@ class NameExists(Exists, wire_code="NameExists"):
 
 
 class NotEmpty(Refused, wire_code="NotEmpty"):
-    """Something is still inside."""
+    """The bucket or directory still contains entries."""
 
 
 class BucketNotEmpty(NotEmpty, wire_code="BucketNotEmpty"):
@@ -119,7 +120,7 @@ class DirectoryNotEmpty(NotEmpty, wire_code="DirectoryNotEmpty"):
 
 
 class AccessDenied(Refused, wire_code="AccessDenied"):
-    """Who asks may not do this. args: a sentence."""
+    """The caller lacks the permission. args: a sentence."""
 
 
 class PreconditionFailed(Refused, wire_code="PreconditionFailed"):
@@ -127,12 +128,12 @@ class PreconditionFailed(Refused, wire_code="PreconditionFailed"):
 
 
 class NotModified(Refused, wire_code="NotModified"):
-    """A conditional read whose object is as the client has it. args: the condition."""
+    """A conditional read: the object is the one that the client already has. args: the condition."""
 
 
 class DeleteMarker(Refused, wire_code="DeleteMarker"):
-    """The version asked for is a delete marker. args: the key, the version id, whether it is the current one, and to
-    readers since when it stands (ns)."""
+    """The requested version is a delete marker. args: the key, the version id, whether it is the current version, and
+    the time since which readers see it (ns)."""
 
 
 class QuotaExceeded(Refused, wire_code="QuotaExceeded"):
@@ -152,7 +153,7 @@ class InvalidKey(Invalid, wire_code="InvalidKey"):
 
 
 class TooDeep(Invalid, wire_code="TooDeep"):
-    """Directories would stand more than 1,024 levels below their bucket. args: a sentence."""
+    """A directory would lie more than 1,024 levels below its bucket. args: a sentence."""
 
 
 class InvalidPart(Invalid, wire_code="InvalidPart"):
@@ -181,15 +182,15 @@ class NoSuchPart(InvalidRange, wire_code="NoSuchPart"):
 
 
 class BadDigest(Invalid, wire_code="BadDigest"):
-    """The bytes' MD5 is not the one that was promised. args: promised, computed."""
+    """The MD5 of the body differs from the one that the client declared. args: declared, computed."""
 
 
 class BadChecksum(Invalid, wire_code="BadChecksum"):
-    """The bytes' checksum is not the one that was promised. args: algorithm, promised, computed."""
+    """The checksum of the body differs from the one that the client declared. args: algorithm, declared, computed."""
 
 
 class IncompleteBody(Invalid, wire_code="IncompleteBody"):
-    """Fewer or more bytes came than were promised. args: promised, received."""
+    """The body has fewer or more bytes than the client declared. args: declared, received."""
 
 
 class InvalidArgument(Invalid, wire_code="InvalidArgument"):
@@ -197,7 +198,7 @@ class InvalidArgument(Invalid, wire_code="InvalidArgument"):
 
 
 class WrongKind(Refused, wire_code="WrongKind"):
-    """The name is of a kind for which the verb makes no sense."""
+    """The operation does not apply to an entry of this kind."""
 
 
 class IsADirectory(WrongKind, wire_code="IsADirectory"):
@@ -209,7 +210,7 @@ class NotADirectory(WrongKind, wire_code="NotADirectory"):
 
 
 class Cycle(WrongKind, wire_code="Cycle"):
-    """A directory cannot move below itself. args: the name or path."""
+    """A directory cannot be moved below itself. args: the name or path."""
 
 
 class TooManyLinks(WrongKind, wire_code="TooManyLinks"):
@@ -221,7 +222,7 @@ class NameTooLong(WrongKind, wire_code="NameTooLong"):
 
 
 class Unavailable(EntrepotError, wire_code="Unavailable"):
-    """Nothing is wrong with the request: try again."""
+    """The request is valid but cannot be served now. The client may try again."""
 
 
 class Busy(Unavailable, wire_code="Busy"):
@@ -229,7 +230,7 @@ class Busy(Unavailable, wire_code="Busy"):
 
 
 class CommitterGone(Unavailable, wire_code="CommitterGone"):
-    """Nobody commits at the moment. args: a sentence."""
+    """No committer runs at the moment. args: a sentence."""
 
 
 class SourceChanged(Unavailable, wire_code="SourceChanged"):
@@ -241,11 +242,11 @@ class SessionExpired(Unavailable, wire_code="SessionOver"):
 
 
 class DiskFull(EntrepotError, wire_code="DiskFull"):
-    """The journal's disk has only its reserve left, which deletions alone may use. args: a sentence."""
+    """Only the reserve of the journal's disk is left, and only deletions may use it. args: a sentence."""
 
 
 class Corrupted(EntrepotError, wire_code="Damaged"):
-    """What is stored is not what was written. args: a sentence."""
+    """Stored bytes or the journal differ from what was written. args: a sentence."""
 
 
 class Misconfigured(EntrepotError, wire_code="Misconfigured"):
@@ -253,8 +254,7 @@ class Misconfigured(EntrepotError, wire_code="Misconfigured"):
 
 
 class TemporarilyRejected(Misconfigured, wire_code="NotNow"):
-    """The config cannot be taken over as the world is now; it may be later, though nobody edits it. args: a
-    sentence."""
+    """The config cannot be adopted at present, but a later try may succeed without an edit. args: a sentence."""
 
 
 def _by_wire_code(root: type[EntrepotError]) -> dict[str, type[EntrepotError]]:

@@ -60,7 +60,7 @@ class WorkersTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class SweeperTiming:
-    """Deleting what ended sessions left (`gateway/blocks/maintenance/sweeper.py`)."""
+    """Deleting the blocks that ended sessions left behind (`gateway/blocks/maintenance/sweeper.py`)."""
 
     retry_seconds: Pause = 30.0
     """Before a session that could not be listed on every backend is tried again, and such a backend is listed again."""
@@ -119,7 +119,7 @@ class InventoryTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class CompactorTiming:
-    """Writing packs anew (`gateway/blocks/maintenance/compactor.py`)."""
+    """Rewriting packs (`gateway/blocks/maintenance/compactor.py`)."""
 
     rest_seconds: Pause = 60.0
     """How long a place that could not be asked for a new pack is left alone after the first failure, and packs that lie
@@ -158,7 +158,7 @@ class OldCopiesTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockBackoffTiming:
-    """Blocks that could not be brought where they should be (`gateway/reconcile/backoff.py`)."""
+    """Blocks whose copies could not be brought to their desired backends (`gateway/reconcile/backoff.py`)."""
 
     first_seconds: Pause = 1.0
     """Before the second attempt; twice as long before each next one."""
@@ -206,14 +206,14 @@ class PlannerTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class MarkersTiming:
-    """Looking at what backends are (`gateway/site/storage/marker_guard.py`, `standing.py`)."""
+    """Checking the identity of backends (`gateway/site/storage/marker_guard.py`, `standing.py`)."""
 
     local_seconds: Pause = 2.0
     """Between two looks at the marker of a local backend, and at whether backends came or went."""
     distant_seconds: Pause = 10.0
     """Between two looks at the marker of a distant backend."""
     files_seconds: Pause = 10.0
-    """Between two looks at the files that say how a backend is reached: its secret, who signed its certificate."""
+    """Between two looks at the files that a connection to a backend needs: its secret and CA certificate."""
     stamp_seconds: Pause = 5.0
     """Between two stamps of a backend by which its marker follows the journal, unless something waits for one."""
     last_stamp_seconds: Limit = 3.0
@@ -222,12 +222,12 @@ class MarkersTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendsTiming:
-    """Opening and leaving backends (`gateway/site`)."""
+    """Opening and closing backends (`gateway/site`)."""
 
     open_seconds: Limit = 10.0
     """How long opening a backend may take before it counts as unavailable."""
     close_seconds: Limit = 120.0
-    """How long calls under way may take where a backend leaves the config or is opened anew; a longer deadline of the
+    """How long calls under way may take where a backend leaves the config or is reopened; a longer deadline of the
     backend counts instead."""
     reopen_seconds: Pauses = (0.5, 1.0, 2.0, 5.0, 10.0)
     """Between two tries to open a backend that is unavailable."""
@@ -241,11 +241,11 @@ class BackendsTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class ReloadTiming:
-    """Taking over an edited config or certificate (`config_reload.py`, `refusals.py`, `active_config.py`, `tls.py` in
+    """Adopting an edited config or certificate (`config_reload.py`, `refusals.py`, `active_config.py`, `tls.py` in
     `gateway/site`)."""
 
     look_seconds: Pause = 1.0
-    """Between two looks at the file; one that changed is read once it stayed the same for so long."""
+    """Between two looks at the file; a changed file is read once it has stayed the same for this long."""
     certificate_seconds: Pause = 1.0
     """Between two looks at the files of the certificate."""
     follow_seconds: Pause = 1.0
@@ -253,13 +253,13 @@ class ReloadTiming:
     poll_seconds: Pause = 0.02
     """Between two looks at whether every process runs the new config, and whether a request was answered."""
     refused_first_seconds: Pause = 5.0
-    """Before an edit that was refused for a reason that may pass is tried again; twice as long each next time."""
+    """Before an edit that was refused for a temporary reason is tried again; twice as long each next time."""
     refused_most_seconds: Pause = 300.0
     """Longest pause before an edit that was refused is tried again."""
     prepare_seconds: Limit = 120.0
-    """How long the keeper may take to make what is new known."""
+    """How long the keeper may take to register and claim added backends, and to check that a leaving one is empty."""
     adopt_seconds: Limit = 60.0
-    """How long each process may take for each step of taking a config over."""
+    """How long each process may take for each step of adopting a config."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +287,7 @@ class CommittersTiming:
     stand_by_seconds: Pause = 0.1
     """Between two tries of a committer to take the lock, and two looks at whether it is needed any more."""
     lonely_seconds: Limit = 60.0
-    """A client's committer ends by itself when it had no session for so long."""
+    """A committer that a client started ends once it has had no session for this long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +309,7 @@ class ProcessesTiming:
     """Longest pause before a process that was ready when it ended is started again, however often it ends: a successor
     takes over within two seconds."""
     settled_seconds: Limit = 30.0
-    """A process that lived so long is started again without a pause."""
+    """A process that ran for this long is restarted without a pause."""
     start_seconds: Limit = 60.0
     """How long a process may take to become ready."""
     stop_seconds: Limit = 10.0
@@ -363,7 +363,7 @@ class MetricsTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class FailpointsTiming:
-    """What armed failpoints do (`gateway/failpoints.py`)."""
+    """Actions of armed failpoints (`gateway/failpoints.py`)."""
 
     sleep_seconds: Limit = 2.0
     """How long the action `sleep` holds up its thread."""
@@ -391,7 +391,7 @@ class ConnectionsTiming:
     stop_look_seconds: Pause = 0.02
     """Between two looks of a server that stops at whether connections are left."""
     cut_seconds: Limit = 0.1
-    """How long connections that are left when a server stops have to end by themselves."""
+    """How long the connections that remain when a server stops may take to end by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)

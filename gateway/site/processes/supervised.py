@@ -1,4 +1,4 @@
-"""A supervised process: started, watched, asked, stopped, and restarted when it ends.
+"""A supervised process: started, monitored, queried, stopped, and restarted when it ends.
 
 Theory of operation. A `SupervisedProcess` is one role (such as "worker 0"); operating system processes run it one after
 the other. `_keep` starts one after the other until `stop` is called, or until one exits with EXIT_MISCONFIGURED.
@@ -6,10 +6,10 @@ the other. `_keep` starts one after the other until `stop` is called, or until o
 
 - `facts` is None until the process is ready, and again once it has ended. `became_ready` is set in between.
 - A process whose event loop hangs sends no reports. `_watch` kills it, and `_keep` starts the next one.
-- A question (`ask`) has a number. Its future gets the answer with that number; if the process ends before, or takes too
-  long, the answer is not ok, and may be another one later (`passing`).
+- A question (`ask`) has a number. Its future gets the answer with that number. If the process ends first, or
+  takes too long, the answer has `ok` false and `passing` true: a later try may succeed.
 - The pause before a restart grows while processes end soon after their start. It stays short for a process that was
-  ready, so that a successor takes over within two seconds.
+  ready, so that a successor is ready within two seconds.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class SupervisedProcess:
     async def ask(self, question: Question, seconds: float, **details: Any) -> Message:
         """Ask the process *question* and return its answer.
 
-        The answer is not ok if the process does not answer within *seconds*, or ends before. Then `why` says so, and
-        `passing` is true: a later answer may be another one."""
+        If the process does not answer within *seconds*, or ends first, the answer has `ok` false, the reason in `why`,
+        and `passing` true: a later try may succeed."""
         if self._channel is None:
             return _unanswered(f"the {self.role.name} is not running")
         self._asked_number += 1

@@ -1,9 +1,9 @@
 """The supervisor: starts the committer, the keeper and the workers, restarts them when they end, and stops them in
 order.
 
-Theory of operation. The supervisor holds the lock that shows that this site is served, the listening sockets (so a
-worker that dies loses no connection that waits to be accepted), and the metrics of all processes. It opens neither the
-journal nor a backend.
+Theory of operation. The supervisor holds three things: the lock of the serving process, the listening sockets, and
+the metrics of all processes. Since it keeps the sockets, connections that wait to be accepted survive the death of a
+worker. It opens neither the journal nor a backend.
 
 - **Start**: the committer first, then the keeper, which registers and claims what the config adds, then the workers. A
   group is started once the one before it is ready.
@@ -53,14 +53,14 @@ HANGS = counter(
 class Supervisor:
     """A site that is being served. Created by `start`; the caller then awaits `wait` and `stop`."""
 
-    def __init__(self, folder: Path, config: Config, lines: JsonLog, lock: ServeLock, timing: Timing) -> None:
+    def __init__(self, folder: Path, config: Config, json_log: JsonLog, lock: ServeLock, timing: Timing) -> None:
         self.folder = folder
         self.endpoint = ""
         self.metrics = ""
         self.root_access_key = ""
         self._config = config
         self._reloading: ConfigReloader
-        self._lines = lines
+        self._json_log = json_log
         self._lock = lock
         self._timing = timing
         self._gathered = AggregatedMetrics()
@@ -82,7 +82,7 @@ class Supervisor:
         cls,
         folder: Path,
         config: Config,
-        lines: JsonLog,
+        json_log: JsonLog,
         *,
         worker_module: str,
         listen: Address,
@@ -96,7 +96,7 @@ class Supervisor:
         require_owner(folder, config)
         timing = timing or timing_from_environment()
         lock = ServeLock.acquire(folder, timing)
-        self = cls(folder, config, lines, lock, timing)
+        self = cls(folder, config, json_log, lock, timing)
         try:
             await self._start(worker_module, listen, metrics)
         except BaseException:
@@ -110,7 +110,7 @@ class Supervisor:
 
     def reload(self) -> None:
         """Have the workers read their TLS files again, and adopt the config if it was edited."""
-        self._lines.write(INFO, "reload")
+        self._json_log.write(INFO, "reload")
         for worker in self._workers:
             worker.tell({"do": "reload"})
         self._reloading.ask()
@@ -120,7 +120,7 @@ class Supervisor:
         self._stopping = True
         if self._watching is not None:
             self._watching.cancel()
-        self._lines.write(INFO, "stopping")
+        self._json_log.write(INFO, "stopping")
         for listening in self._sockets:
             listening.close()
         seconds = self._config.server.stop_seconds + self._timing.processes.stop_seconds
@@ -130,7 +130,7 @@ class Supervisor:
         if self._overview is not None:
             await self._overview.close()
         self._lock.release()
-        self._lines.write(INFO, "stopped")
+        self._json_log.write(INFO, "stopped")
 
     @property
     def failure(self) -> str:
@@ -141,10 +141,10 @@ class Supervisor:
 
     async def _start(self, worker_module: str, listen: Address, metrics: Address) -> None:
         _raise_descriptor_limit()
-        self._reloading = ConfigReloader(self.folder, self._lines, self._all, self._keeper, self._timing)
+        self._reloading = ConfigReloader(self.folder, self._json_log, self._all, self._keeper, self._timing)
         loop = asyncio.get_running_loop()
-        for asked in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(asked, self._stop_asked.set)
+        for caught in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(caught, self._stop_asked.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         count = self._config.server.workers or len(os.sched_getaffinity(0))
         self._sockets = await _listening(listen, count, self._timing)
@@ -168,7 +168,7 @@ class Supervisor:
         since = self._timing.clock.wall_ns() / 1e9
         self._lock.publish({"pid": os.getpid(), "endpoint": self.endpoint, "metrics": self.metrics, "since": since})
         self._watching = asyncio.create_task(self._reloading.watch(), name="config")
-        self._lines.write(INFO, "serving", endpoint=self.endpoint, metrics=self.metrics, workers=count)
+        self._json_log.write(INFO, "serving", endpoint=self.endpoint, metrics=self.metrics, workers=count)
 
     async def _until_ready(self, process: SupervisedProcess) -> None:
         """Wait until *process* is ready. Raises `Misconfigured` if it fails, or is not ready in time."""
@@ -201,7 +201,7 @@ class Supervisor:
         self._gathered.end(process.role.name)
         if self._stopping:
             return
-        self._lines.write(WARNING, "process ended", name=process.role.name, pid=process.pid, why=process.why)
+        self._json_log.write(WARNING, "process ended", name=process.role.name, pid=process.pid, why=process.why)
         if process.hung:
             HANGS.add(1, process.role.name)
         if restarts:
@@ -222,19 +222,19 @@ class Supervisor:
     def _health(self) -> tuple[bool, dict[str, Any]]:
         """Return whether every process has reported lately, and the state of each."""
         processes = {each.role.name: each.describe() for each in self._all()}
-        told: dict[str, Any] = {"config": self._reloading.config.version, "processes": processes}
+        state: dict[str, Any] = {"config": self._reloading.config.version, "processes": processes}
         if self._reloading.refused is not None:
-            told["config_refused"] = self._reloading.refused
-        return all(each.is_responsive for each in self._all()), told
+            state["config_refused"] = self._reloading.refused
+        return all(each.is_responsive for each in self._all()), state
 
     async def _readiness(self) -> tuple[bool, dict[str, Any]]:
         """Return whether all processes are healthy, a commit succeeds and a block can be stored and read, and
         details."""
-        well, told = self._health()
+        is_healthy, state = self._health()
         limits = self._timing.probes
         probed = await self._keeper.ask(Question.PROBE, limits.backend_seconds + limits.commit_seconds)
-        found = {key: value for key, value in probed.items() if key not in {"is", "number", "config"}}
-        return well and bool(probed["ok"]), {**told, "probe": found}
+        details = {key: value for key, value in probed.items() if key not in {"is", "number", "config"}}
+        return is_healthy and bool(probed["ok"]), {**state, "probe": details}
 
 
 async def _listening(address: Address, count: int, timing: Timing) -> list[socket.socket]:
