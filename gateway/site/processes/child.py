@@ -165,11 +165,11 @@ class Child:
             question = Question(word)  # an unknown word, of another version's supervisor, is answered as an error
             if question is not Question.PROBE:
                 await self._is_ready.wait()
-            ask = self._adopt(message) if question is Question.ADOPT else self._role.answer(question, message)
-            found = await ask
+            answering = self._adopt(message) if question is Question.ADOPT else self._role.answer(question, message)
+            details = await answering
             answer: Message = {"ok": False, "why": "it is starting", "passing": True}
-            if found is not None:
-                answer = {"ok": True, **found}
+            if details is not None:
+                answer = {"ok": True, **details}
         except Misconfigured as error:
             answer = {"ok": False, "why": str(error), "passing": isinstance(error, TemporarilyRejected)}
         except Exception as error:  # noqa: BLE001 (whatever goes wrong is the answer)

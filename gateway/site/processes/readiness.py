@@ -79,7 +79,7 @@ class ReadinessProbe:
         for gone in self._under_way.keys() - set(open_backends):
             self._under_way.pop(gone).task.cancel()
             self._left.pop(gone, None)
-        trials = {backend: self._begun(backend, began) for backend in open_backends}
+        trials = {backend: self._trial_of(backend, began) for backend in open_backends}
         while True:
             away = {backend.name: why for backend, trial in trials.items() if (why := self._reason(trial))}
             away |= dict.fromkeys(self._lost(), "it was given up as lost")
@@ -89,12 +89,12 @@ class ReadinessProbe:
                 return away
             await asyncio.wait(pending, timeout=max(0.0, quick) or None, return_when=asyncio.FIRST_COMPLETED)
 
-    def _begun(self, backend: Backend, now: float) -> _Trial:
+    def _trial_of(self, backend: Backend, now: float) -> _Trial:
         """Return the trial of *backend* that is under way, or a new one: there are never two at the same time."""
-        found = self._under_way.get(backend)
-        if found is None or found.task.done():
-            found = self._under_way[backend] = _Trial(now, asyncio.create_task(self._bounded(backend)))
-        return found
+        trial = self._under_way.get(backend)
+        if trial is None or trial.task.done():
+            trial = self._under_way[backend] = _Trial(now, asyncio.create_task(self._bounded(backend)))
+        return trial
 
     async def _bounded(self, backend: Backend) -> str:
         try:

@@ -59,8 +59,8 @@ def _held_elsewhere(topology: Topology, journal: Path) -> dict[str, int]:
         names = [name for (name,) in store.query("SELECT name FROM backend WHERE lost = 0 ORDER BY name")]
     finally:
         store.close()
-    found = {name: _blocks_on(name, journal) for name in names if name not in topology.backends}
-    return {name: blocks for name, blocks in found.items() if blocks}
+    counts = {name: _blocks_on(name, journal) for name in names if name not in topology.backends}
+    return {name: blocks for name, blocks in counts.items() if blocks}
 
 
 def _blocks_on(name: str, journal: Path) -> int:

@@ -25,18 +25,18 @@ LATE = gauge("entrepot_policy_late", "1: that is longer than the within_seconds 
 async def count_copies(site: Site) -> None:
     """Update the metrics at intervals, until cancelled."""
     while True:
-        found = await replication_status.read_status(site.journal_path, site.storage.topology, site.timing.clock)
-        tell(found, list(site.storage.topology.policies))
+        status = await replication_status.read_status(site.journal_path, site.storage.topology, site.timing.clock)
+        set_gauges(status, list(site.storage.topology.policies))
         await site.timing.clock.sleep(site.timing.probes.copies_seconds)
 
 
-def tell(found: replication_status.ReplicationStatus, policies: list[str]) -> None:
+def set_gauges(status: replication_status.ReplicationStatus, policies: list[str]) -> None:
     """Set the gauges. What is not behind is set to 0, so that alerts end."""
-    HELD.only({use.name: use.blocks for use in found.backends})
-    HELD_BYTES.only({use.name: use.bytes for use in found.backends})
+    HELD.only({use.name: use.blocks for use in status.backends})
+    HELD_BYTES.only({use.name: use.bytes for use in status.backends})
     kinds = dict.fromkeys(replication_status.KINDS, 0.0)
-    BEHIND.only(kinds | {each.kind: each.blocks for each in found.backlog})
-    OLDEST.only(kinds | {each.kind: each.oldest_seconds for each in found.backlog})
+    BEHIND.only(kinds | {each.kind: each.blocks for each in status.backlog})
+    OLDEST.only(kinds | {each.kind: each.oldest_seconds for each in status.backlog})
     none = dict.fromkeys(policies, 0.0)
-    POINT.only(none | {each.policy: each.oldest_seconds for each in found.points})
-    LATE.only(none | {each.policy: float(each.late) for each in found.points})
+    POINT.only(none | {each.policy: each.oldest_seconds for each in status.points})
+    LATE.only(none | {each.policy: float(each.late) for each in status.points})

@@ -48,12 +48,12 @@ class SupervisedProcess:
         self,
         role: ProcessSpec,
         folder: Path,
-        heard: Callable[[SupervisedProcess, Message], None],
-        ended: Callable[[SupervisedProcess, bool], None],
+        on_message: Callable[[SupervisedProcess, Message], None],
+        on_end: Callable[[SupervisedProcess, bool], None],
         timing: Timing,
     ) -> None:
-        """*heard* is called with each message of the process. *ended* is called when a process has ended, and whether
-        it will be started again."""
+        """*on_message* is called with each message of the process. *on_end* is called when a process has ended, with
+        whether it will be restarted."""
         self._times, self._clock = timing.processes, timing.clock
         self.role = role
         self.pid = 0
@@ -64,8 +64,8 @@ class SupervisedProcess:
         self.restarts = -1
         self.became_ready = asyncio.Event()
         self._folder = folder
-        self._heard = heard
-        self._ended = ended
+        self._on_message = on_message
+        self._on_end = on_end
         self._channel: ControlChannel | None = None
         self._was_ready = False
         self._was_ever_ready = False
@@ -77,8 +77,8 @@ class SupervisedProcess:
         """The version of the config that the process works under, as it reported last."""
         self.backends: dict[str, str] = {}
         """The backends that the process cannot use, and why, as it reported last."""
-        self._asked: dict[int, asyncio.Future[Message]] = {}
-        self._asked_number = 0
+        self._pending_answers: dict[int, asyncio.Future[Message]] = {}
+        self._last_number = 0
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.subprocess.Process | None = None
 
@@ -94,15 +94,15 @@ class SupervisedProcess:
     def describe(self) -> dict[str, Any]:
         """Return the state of the process, for /healthz."""
         restarts = max(0, self.restarts)
-        found: dict[str, Any] = {
+        state: dict[str, Any] = {
             "pid": self.pid,
             "well": self.is_responsive,
             "restarts": restarts,
             "config": self.version,
         }
         if self.backends:
-            found["backends"] = self.backends
-        return {**found, "why": self.why} if self.why else found
+            state["backends"] = self.backends
+        return {**state, "why": self.why} if self.why else state
 
     def tell(self, message: Message) -> None:
         """Send *message* to the process, if it runs."""
@@ -116,10 +116,10 @@ class SupervisedProcess:
         and `passing` true: a later try may succeed."""
         if self._channel is None:
             return _unanswered(f"the {self.role.name} is not running")
-        self._asked_number += 1
-        number = self._asked_number
+        self._last_number += 1
+        number = self._last_number
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._asked[number] = waiting
+        self._pending_answers[number] = waiting
         self.tell({"do": question.value, "number": number, **details})
         try:
             async with asyncio.timeout(seconds):
@@ -127,7 +127,7 @@ class SupervisedProcess:
         except TimeoutError:
             return _unanswered(f"the {self.role.name} did not answer within {seconds:g} s")
         finally:
-            self._asked.pop(number, None)
+            self._pending_answers.pop(number, None)
 
     async def stop(self, seconds: float) -> None:
         """Tell the process to finish, and kill it if it has not ended after *seconds*."""
@@ -164,7 +164,7 @@ class SupervisedProcess:
             except OSError as error:  # the process could not be created: too many processes, or no memory
                 self.why, status = f"it could not be started: {error}", 0
             can_restart = status != EXIT_MISCONFIGURED
-            self._ended(self, self._stop.is_set() or can_restart)
+            self._on_end(self, self._stop.is_set() or can_restart)
             if self._stop.is_set() or not can_restart:
                 return
             failures = 0 if self._clock.monotonic() - began > self._times.settled_seconds else failures + 1
@@ -198,7 +198,7 @@ class SupervisedProcess:
         watching = asyncio.create_task(self._watch())
         try:
             async for message in self._channel.messages():
-                self._hear(message)
+                self._handle_message(message)
             status = await self._running.wait()
         finally:
             watching.cancel()
@@ -206,12 +206,12 @@ class SupervisedProcess:
         self._was_ready = self.facts is not None
         self._channel, self.facts = None, None
         self.became_ready.clear()
-        for waiting in self._asked.values():
+        for waiting in self._pending_answers.values():
             if not waiting.done():
                 waiting.set_result(_unanswered(f"the {self.role.name} ended before it answered"))
         return status
 
-    def _hear(self, message: Message) -> None:
+    def _handle_message(self, message: Message) -> None:
         self._heartbeat.record_report()
         self.version = message.get("config", self.version)
         self.backends = message.get("backends", self.backends)
@@ -223,10 +223,10 @@ class SupervisedProcess:
             case "failed":
                 self.why = message["why"]
             case "answered":
-                waiting = self._asked.get(message["number"])
+                waiting = self._pending_answers.get(message["number"])
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
-        self._heard(self, message)
+        self._on_message(self, message)
 
 
 def _unanswered(why: str) -> Message:

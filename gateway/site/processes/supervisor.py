@@ -70,12 +70,12 @@ class Supervisor:
         self._workers: list[SupervisedProcess] = []
         self._overview: StatusServer | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._stopping = False
         self._failed: list[str] = []
 
     def _process(self, role: ProcessSpec) -> SupervisedProcess:
-        return SupervisedProcess(role, self.folder, self._heard, self._ended, self._timing)
+        return SupervisedProcess(role, self.folder, self._handle_message, self._handle_end, self._timing)
 
     @classmethod
     async def start(
@@ -106,7 +106,7 @@ class Supervisor:
 
     async def wait(self) -> None:
         """Return after SIGTERM or SIGINT, or when a process has ended that cannot be restarted."""
-        await self._stop_asked.wait()
+        await self._stop_requested.wait()
 
     def reload(self) -> None:
         """Have the workers read their TLS files again, and adopt the config if it was edited."""
@@ -144,7 +144,7 @@ class Supervisor:
         self._reloading = ConfigReloader(self.folder, self._json_log, self._all, self._keeper, self._timing)
         loop = asyncio.get_running_loop()
         for caught in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(caught, self._stop_asked.set)
+            loop.add_signal_handler(caught, self._stop_requested.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         count = self._config.server.workers or len(os.sched_getaffinity(0))
         self._sockets = await _listening(listen, count, self._timing)
@@ -172,7 +172,7 @@ class Supervisor:
 
     async def _until_ready(self, process: SupervisedProcess) -> None:
         """Wait until *process* is ready. Raises `Misconfigured` if it fails, or is not ready in time."""
-        waiting = [asyncio.create_task(each.wait()) for each in (process.became_ready, self._stop_asked)]
+        waiting = [asyncio.create_task(each.wait()) for each in (process.became_ready, self._stop_requested)]
         seconds = self._timing.processes.start_seconds
         try:
             done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +181,7 @@ class Supervisor:
                 task.cancel()
         if self.failure:
             raise Misconfigured(self.failure)
-        if self._stop_asked.is_set():
+        if self._stop_requested.is_set():
             raise Misconfigured("stopped before it was ready")
         if not done:
             why = process.why or f"it was not ready within {seconds:g} s"
@@ -189,14 +189,14 @@ class Supervisor:
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
-    def _heard(self, process: SupervisedProcess, message: Message) -> None:
+    def _handle_message(self, process: SupervisedProcess, message: Message) -> None:
         match message.get("is"):
             case "report":
                 self._gathered.tell(process.role.name, message["metrics"])
             case "ready":
                 self._reloading.catch_up(process)
 
-    def _ended(self, process: SupervisedProcess, restarts: bool) -> None:
+    def _handle_end(self, process: SupervisedProcess, restarts: bool) -> None:
         """A process has ended. *restarts*: it will be restarted, unless the supervisor is stopping."""
         self._gathered.end(process.role.name)
         if self._stopping:
@@ -208,7 +208,7 @@ class Supervisor:
             RESTARTS.add(1, process.role.name)
             return
         self._failed.append(f"the {process.role.name} cannot run: {process.why}")
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     # ---- status --------------------------------------------------------------------------------------------------
 

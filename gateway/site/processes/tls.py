@@ -55,15 +55,15 @@ class Certificate:
                     await self._wanted.wait()
             except TimeoutError:
                 pass
-            asked = self._wanted.is_set()
+            forced = self._wanted.is_set()
             self._wanted.clear()
-            await self.look(asked=asked)
+            await self.look(forced=forced)
 
-    async def look(self, *, asked: bool = False) -> None:
-        """Read the files again if they have changed, or if *asked*. A pair that does not match leaves the old one in
+    async def look(self, *, forced: bool = False) -> None:
+        """Read the files again if they have changed, or if *forced*. A pair that does not match leaves the old one in
         use, as happens for a moment while both files are replaced."""
         now = await asyncio.to_thread(self._stamp)
-        if now == self._seen and not asked:
+        if now == self._seen and not forced:
             return
         self._seen = now
         try:
