@@ -200,7 +200,7 @@ def check_claim(held: Marker | None, wanted: Marker) -> str | None:
     """
     if wanted.fence is not None:
         if held is None or held.without_fence != wanted.without_fence:
-            return "it does not bear the marker that was to be stamped"
+            return "it does not have the marker that was to be stamped"
         if wanted.fence.replaces != (held.fence.key if held.fence is not None else ""):
             return "another committer of this site has stamped it meanwhile"
         return None

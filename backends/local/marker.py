@@ -44,7 +44,7 @@ def _read(root: Root) -> bytes | None:
         os.close(fd)
 
 
-def bears_marker(path: str) -> bool:
+def has_marker(path: str) -> bool:
     """Return whether the folder *path* has a marker, of whichever site. Creates nothing there."""
     return os.path.isfile(os.path.join(path, MARKER))
 

@@ -59,7 +59,7 @@ class WantedBackends(Protocol):
 
 Covers = Callable[[int, int], bool]
 """`covers(backend_id, number)`: whether a block that died at record *number* may be deleted on that backend. The
-backend's marker must bear the journal's fence up to that number; False means not yet."""
+backend's marker must have the journal's fence up to that number; False means not yet."""
 
 
 def no_fence(backend_id: int, number: int) -> bool:

@@ -31,7 +31,7 @@ def rotate(site: SiteOption, json: Json = False) -> None:
     print_result(
         result._asdict(),
         as_json=json,
-        text=lambda: [f"{what}; wrapped anew: {result.ring_keys} ring key(s), {result.secrets} secret(s)"],
+        text=lambda: [f"{what}; {result.ring_keys} ring key(s) and {result.secrets} secret(s) were wrapped under it"],
     )
 
 

@@ -1,7 +1,7 @@
-"""The command's entry: its commands, and the one place where errors become sentences and exit statuses.
+"""The entry point of the command `entrepot`: it runs a command, and turns errors into messages and exit statuses.
 
-0: done. 1: refused or failed. 2: the command line is wrong. 3: `fsck` found something wrong. 4: `fsck` could not look
-everywhere. 130: interrupted.
+Exit statuses: 0: success. 1: the command was refused or failed. 2: the command line is wrong. 3: `fsck` found errors.
+4: `fsck` could not check everything. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -39,25 +39,29 @@ app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:
-    """Run the command line; ends the process."""
-    os.umask(0o077)  # nothing that a site writes is for others
+    """Run the command line, and end the process."""
+    os.umask(0o077)  # other users may read nothing that a site writes
     print_logged_warnings()
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command that *arguments* name. Answers the exit status; never a traceback."""
+    """Run the command that *arguments* name. Returns the exit status. Errors are printed as messages, without a
+    traceback."""
     try:
         status = app(args=arguments, prog_name="entrepot", standalone_mode=False)
     except TyperException as error:
-        print_error(error, as_json="--json" in arguments)
+        if type(error).__name__ == "NoArgsIsHelpError":  # which typer does not export
+            print(error, file=sys.stderr)  # noqa: T201 (the help of a group of commands)
+        else:
+            print_error(error, as_json="--json" in arguments)
         return USAGE
     except Exit as left:
         return left.exit_code
     except (Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush does not fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush does not fail too
         return REFUSED
     except (EntrepotError, OSError) as error:
         print_error(error, as_json="--json" in arguments)
@@ -65,7 +69,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get("ENTREPOT_DEBUG"):
             raise
-        unexpected = RuntimeError(f"this should not happen: {error!r} (ENTREPOT_DEBUG=1 shows where)")
+        unexpected = RuntimeError(f"unexpected error: {error!r} (set ENTREPOT_DEBUG=1 for a traceback)")
         print_error(unexpected, as_json="--json" in arguments)
         return REFUSED
     return status if isinstance(status, int) else 0

@@ -13,4 +13,4 @@ SiteArgument = Annotated[
 SiteOption = Annotated[
     Path, typer.Option("--site", metavar="DIR", envvar="ENTREPOT_SITE", help="The site's folder.", show_default=False)
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

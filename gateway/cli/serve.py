@@ -1,4 +1,4 @@
-"""`entrepot serve`: the gateway, until it is told to stop."""
+"""`entrepot serve`: run the gateway until a signal stops it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,34 @@ WORKER_MODULE = "gateway.cli.worker"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make these commands of *app*."""
+    """Add these commands to *app*."""
     app.command("serve")(serve)
 
 
 def serve(
     folder: SiteArgument,
-    listen: Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Instead of the config's.")] = "",
+    listen: Annotated[
+        str,
+        typer.Option("--listen", metavar="HOST:PORT", help="The S3 endpoint's address. [default: from the config]"),
+    ] = "",
     metrics: Annotated[
         str,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Instead of the config's; with --listen, its port + 1."),
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="The address of metrics and probes. [default: with --listen, its port + 1; otherwise from the config]",
+        ),
     ] = "",
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, max=256, help="Instead of the config's.", show_default=False)
+        int | None,
+        typer.Option(
+            "--workers", min=1, max=256, help="The number of workers. [default: from the config]", show_default=False
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Serve the site in DIR over S3. SIGTERM or ^C stops it; requests under way finish. SIGHUP reads the config and the
-    TLS files anew."""
+    """Serve the site in DIR over S3. SIGTERM or ^C stops it, after the requests in progress have finished. SIGHUP
+    reloads the config and the TLS files."""
     from gateway.config import load
 
     config = load(folder)
@@ -51,7 +61,8 @@ def serve(
 
 
 def _addresses(config: Config, listen: str, metrics: str) -> tuple[Address, Address]:
-    """Where S3 and where metrics are served. Two gateways that differ in `--listen` do not collide in metrics."""
+    """Return the addresses of the S3 endpoint and of the metrics. With `--listen`, the metrics get the next port, so
+    that two gateways with different `--listen` do not use the same."""
     from gateway.config import Address, parse_address
 
     try:
@@ -66,7 +77,7 @@ def _addresses(config: Config, listen: str, metrics: str) -> tuple[Address, Addr
 
 
 async def _serve(folder: Path, config: Config, listen: Address, metrics: Address, *, as_json: bool) -> str:
-    """Serve until told to stop. Answers why a process could not go on, if that is what stopped it."""
+    """Serve until a signal arrives or a process fails for good. Returns why it failed; empty for a signal."""
     from gateway.metrics.json_log import LEVELS, JsonLog, take_over_logging
     from gateway.site.processes.supervisor import Supervisor
     from gateway.timing import timing_from_environment
@@ -87,7 +98,7 @@ async def _serve(folder: Path, config: Config, listen: Address, metrics: Address
 
 
 def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
-    """Where it is, who may come in, and what to try."""
+    """Print the addresses, the root user's access key, and commands to try."""
     from gateway.site.paths import ROOT_SECRET
 
     secret = (serving.folder / ROOT_SECRET).absolute()

@@ -28,7 +28,7 @@ def to_text(status: ReplicationStatus) -> list[str]:
         + (": it may be taken out of the config" if use.state == "empty" else "")
         for use in status.backends
     ]
-    summary = "everything lies where it should" if status.settled else "not everything lies where it should yet"
+    summary = "all are where they should be" if status.settled else "some are not where they should be yet"
     lost = sum(each.blocks for each in status.backlog if each.kind == "lost")
     if lost:
         summary = f"{lost} block(s) are LOST, `entrepot backend lost` names the objects; of the rest, {summary}"

@@ -29,7 +29,7 @@ def to_text(comparison: HistoryComparison, folder: Path) -> list[str]:
     """Return *comparison* of the site in *folder* as lines for people."""
     lines = [_stamp(each) for each in comparison.backends]
     if not comparison.diverged:
-        return [*lines, "the backends bear this folder's own history: there is nothing to take over"]
+        return [*lines, "the backends have this folder's own history: there is nothing to take over"]
     about = "" if comparison.exact else "about "
     lines += [
         f"the two histories diverge after {about}record {comparison.common}, of {format_time(comparison.common_ns)}",

@@ -1,4 +1,4 @@
-"""`entrepot user …`: who may use the site, and with which access keys."""
+"""`entrepot user …`: the users of a site and their access keys."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ app.add_typer(key_app, name="key")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)]
 AccessKey = Annotated[
-    str | None, typer.Option("--access-key", metavar="KEY", help="Drawn at random unless given.", show_default=False)
+    str | None,
+    typer.Option("--access-key", metavar="KEY", help="The new access key. [default: random]", show_default=False),
 ]
 SecretFile = Annotated[
     Path | None,
-    typer.Option("--secret-key-file", metavar="FILE", help="Holds the secret key; - is standard input."),
+    typer.Option(
+        "--secret-key-file", metavar="FILE", help="The file that contains the new secret key; - for standard input."
+    ),
 ]
 
 
@@ -34,7 +37,7 @@ SecretFile = Annotated[
 def add(
     name: Name, site: SiteOption, access_key: AccessKey = None, secret_key_file: SecretFile = None, json: Json = False
 ) -> None:
-    """Make a user, with an access key. The secret key is shown this once."""
+    """Make a user with an access key. The secret key is shown only now."""
     from gateway.site.admin import users
 
     secret = read_secret(access_key, secret_key_file)
@@ -44,7 +47,7 @@ def add(
 
 @app.command("list")
 def list_(site: SiteOption, json: Json = False) -> None:
-    """All users."""
+    """List the users."""
     from gateway.site.admin import users
 
     found = run_on_site(site, in_async(users.list_users))
@@ -80,7 +83,7 @@ def remove(name: Name, site: SiteOption, json: Json = False) -> None:
 def add_access_key(
     user: Name, site: SiteOption, access_key: AccessKey = None, secret_key_file: SecretFile = None, json: Json = False
 ) -> None:
-    """Give a user one more access key. The secret key is shown this once."""
+    """Make a further access key for a user. The secret key is shown only now."""
     from gateway.site.admin import users
 
     secret = read_secret(access_key, secret_key_file)
@@ -91,10 +94,12 @@ def add_access_key(
 @key_app.command("list")
 def list_access_keys(
     site: SiteOption,
-    user: Annotated[str | None, typer.Argument(metavar="NAME", help="Of this user alone.", show_default=False)] = None,
+    user: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Only the keys of this user.", show_default=False)
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Access keys, without their secrets."""
+    """List access keys, without their secret keys."""
     from gateway.site.admin import users
 
     found = run_on_site(site, in_async(lambda opened: users.list_access_keys(opened, user)))
@@ -113,7 +118,7 @@ def remove_access_key(
     site: SiteOption,
     json: Json = False,
 ) -> None:
-    """Remove an access key; requests that it signs are refused from then on."""
+    """Remove an access key. Requests that are signed with it are refused from then on."""
     from gateway.site.admin import users
 
     run_on_site(site, lambda opened: users.remove_access_key(opened, access_key))
@@ -121,20 +126,21 @@ def remove_access_key(
 
 
 def read_secret(access_key: str | None, path: Path | None) -> str | None:
-    """The secret key in a file; None where neither is given. Raises `InvalidArgument` for one without the other."""
+    """Return the secret key in the file *path*; None if neither argument is given. Raises `InvalidArgument` if only one
+    is."""
     if path is None and access_key is None:
         return None
     if path is None or access_key is None:
-        raise InvalidArgument("--access-key and --secret-key-file go together: give both, or neither to draw them")
+        raise InvalidArgument("give both --access-key and --secret-key-file, or neither for random keys")
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
     except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} holds no secret key: it is no text") from None  # nor is any of it repeated
+        raise InvalidArgument(f"{path} contains no secret key: it is not a text file") from None  # without quoting it
     return text.strip()
 
 
 def _print_key(key: NewAccessKey, *, shown: bool, as_json: bool) -> None:
-    """A new key; its secret only if it was drawn here."""
+    """Print a new access key; its secret key only if *shown*."""
     found = {"user": key.user, "access_key": key.access_key}
     if shown:
         found["secret_key"] = key.secret

@@ -79,7 +79,7 @@ def parse(raw: bytes, path: Path) -> MasterKeys:
     try:
         text = raw.decode("ascii")
     except UnicodeDecodeError:
-        raise Misconfigured(f"the master key file {path} is not a text file") from None
+        raise Misconfigured(f"{path} is not a master key file: it has bytes that are not text") from None
     return MasterKeys(_parse_all(text, path))
 
 

@@ -239,7 +239,7 @@ def _uses(store: ReadStore, topology: Topology) -> tuple[BackendUse, ...]:
 
 
 async def check_backends(site: Site) -> dict[str, str]:
-    """Return for each backend, by name, a sentence that says whether it answers and bears this site's marker now."""
+    """Return for each backend, by name, a sentence that says whether it answers and has this site's marker now."""
 
     async def ask(backend: Backend) -> tuple[str, str]:
         began = time.perf_counter()
@@ -248,7 +248,7 @@ async def check_backends(site: Site) -> dict[str, str]:
         except BackendError as error:
             return backend.name, f"{error.outcome}: {error.message}"
         if held is None or held.site != site.id:
-            return backend.name, "it does not bear this site's marker"
+            return backend.name, "it does not have this site's marker"
         return backend.name, f"answers in {(time.perf_counter() - began) * 1000:.1f} ms"
 
     return dict(await asyncio.gather(*(ask(backend) for backend in list(site.storage.backends.values()))))

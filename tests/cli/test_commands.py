@@ -60,11 +60,11 @@ def test_the_version_is_the_distributions() -> None:
         (["user", "remove", "nobody", "--site", "SITE"], 1, "there is no user nobody"),
         (["user", "add", "a b", "--site", "SITE"], 1, "not a valid user name"),
         (["user", "add", "root", "--site", "SITE"], 1, "there is a user root already"),
-        (["user", "add", "x", "--access-key", "ABC", "--site", "SITE"], 1, "go together"),
+        (["user", "add", "x", "--access-key", "ABC", "--site", "SITE"], 1, "give both"),
         (
             ["user", "add", "x", "--access-key", "ABCDEFGH", "--secret-key-file", "BINARY", "--site", "SITE"],
             1,
-            "no text",
+            "not a text file",
         ),
         (
             ["user", "add", "x", "--access-key", "ABCDEFGH", "--secret-key-file", "/none", "--site", "SITE"],

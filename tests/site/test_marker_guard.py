@@ -222,10 +222,10 @@ def test_a_served_site_says_where_it_can_that_a_marker_is_gone(tmp_path: Path) -
         until(lambda: said() >= 2, "their lines")
         assert said() == 2, "once in each process"
         shown = run_entrepot("status", str(endpoint.dir)).stdout
-        assert "backend disk: NOT USABLE as it should be: it does not bear this site's marker" in shown
+        assert "backend disk: NOT USABLE as it should be: it does not have this site's marker" in shown
         assert "(reported by keeper, worker 0)" in shown
         (row,) = entrepot(endpoint, "backend", "list")
-        assert "does not bear this site's marker" in row["health"]
+        assert "does not have this site's marker" in row["health"]
         marker.write_bytes(ours)
         until(lambda: counted(endpoint, "entrepot_backend_refusing", backend="disk") == 0, "both to be well")
         s3.put_object(Bucket="bucket", Key="b", Body=b"b")

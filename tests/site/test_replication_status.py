@@ -40,8 +40,8 @@ def test_what_is_lost_is_said_before_anything_is_said_to_be_well() -> None:
     settled = ONE._replace(backlog=ONE.backlog[:1])
     assert settled.settled
     told = "\n".join(to_text(settled))
-    assert "copies: 2 block(s) are LOST, `entrepot backend lost` names the objects; of the rest, everything" in told
-    assert "copies: everything lies where it should" in to_text(settled._replace(backlog=()))
+    assert "copies: 2 block(s) are LOST, `entrepot backend lost` names the objects; of the rest, all are" in told
+    assert "copies: all are where they should be" in to_text(settled._replace(backlog=()))
 
 
 def test_only_a_policy_that_promised_something_is_late() -> None:

@@ -113,7 +113,7 @@ async def test_nothing_is_deleted_on_a_place_that_was_not_stamped_but_what_this_
 ) -> None:
     backend = over(place, ours)
     others, own = await block(place, OTHER), await block(place, OWN)
-    with pytest.raises(errors.Unavailable, match="nothing is deleted there until it bears the token"):
+    with pytest.raises(errors.Unavailable, match="nothing is deleted there until it has the token"):
         await backend.delete(others)
     with pytest.raises(errors.Unavailable):
         await backend.delete("no block")

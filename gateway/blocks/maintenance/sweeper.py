@@ -7,7 +7,7 @@ on it. The block's row is dropped after its bytes are deleted, so a sweeper that
 more. A dead block can come back to life only through a command of the session that wrote it, and that session holds its
 horizon below n until all such commands have settled (`gateway/blocks/write/block_put.py`).
 
-While the backend's marker does not bear the journal's fence up to n, the block waits
+While the backend's marker does not have the journal's fence up to n, the block waits
 (`gateway/site/storage/fencing.py`).
 
 **Ended sessions.** A block is first named by a command of the session that its id begins with; a command that names a

@@ -12,7 +12,7 @@ The restored site is the same site in a new incarnation. Only this command chang
    written.
 3. *With a journal.* It is a copy of the backup's, in an incarnation above the backup's and above every credible one in
    the backends' markers (`agreement`). Backends that are left out are recorded as lost.
-4. *Claimed.* The backends bear markers of the new incarnation. The original site ends when it next looks at its
+4. *Claimed.* The backends have markers of the new incarnation. The original site ends when it next looks at its
    markers. All backends are checked before the first is claimed.
 5. *A site.* The mark is deleted.
 

@@ -2,16 +2,16 @@
 
 Theory of operation
 -------------------
-Two copies of a site's folder cannot both use the same backends (`fencing`). The copy whose fence the backends bear goes
+Two copies of a site's folder cannot both use the same backends (`fencing`). The copy whose fence the backends have goes
 on, and the other one ends. An operator may decide that the other one is to go on. This module compares the history of
-this folder with the one that the backends bear and, if the operator confirms, makes this folder's history the valid
+this folder with the one that the backends have and, if the operator confirms, makes this folder's history the valid
 one.
 
 **States of a backend**, as seen from this folder (`BackendStamp.state`):
 
-- `unstamped`: its marker bears no fence.
-- `ours`: its marker bears a fence of this folder's history, or of one whose claim has ended.
-- `parted`: its marker bears a fence of another history. Only a takeover changes that: it makes the backend `ours`.
+- `unstamped`: its marker has no fence.
+- `ours`: its marker has a fence of this folder's history, or of one whose claim has ended.
+- `parted`: its marker has a fence of another history. Only a takeover changes that: it makes the backend `ours`.
 - `away`: it cannot be reached, or its marker is not this site's in this incarnation. It is left alone, and compared
   with the journal when it is next used.
 
@@ -68,7 +68,7 @@ counter is for people."""
 
 
 class BackendStamp(NamedTuple):
-    """Which history one backend bears."""
+    """Which history one backend has."""
 
     backend: str
     state: Literal["ours", "unstamped", "parted", "away"]
@@ -84,10 +84,10 @@ class BackendStamp(NamedTuple):
 
 
 class HistoryComparison(NamedTuple):
-    """This folder's history compared with the one that the backends bear."""
+    """This folder's history compared with the one that the backends have."""
 
     diverged: bool
-    """Whether a backend bears the fence of another history. If not, there is nothing to take over."""
+    """Whether a backend has the fence of another history. If not, there is nothing to take over."""
     common: int
     """The number of the last record that both histories have; this folder's last record if they have not diverged."""
     common_ns: int
@@ -116,13 +116,13 @@ class CommonRecord(NamedTuple):
 
 
 async def take_over(site: Site, *, confirmed: bool) -> HistoryComparison:
-    """Compare this folder's history with the one that the backends bear. If *confirmed*, and if they have diverged,
+    """Compare this folder's history with the one that the backends have. If *confirmed*, and if they have diverged,
     make this folder's history the valid one. *site* is opened without its block storage.
 
     Raises `Misconfigured` if the site is served, if the backends agree (`agreement`) that it was restored elsewhere in
     a later incarnation, or if the other copy claims a backend at the same time."""
     if is_served(site.folder):
-        raise Misconfigured(f"{site.folder} is being served, so its backends bear its own token: nothing to take over")
+        raise Misconfigured(f"{site.folder} is being served, so its backends have its own token: nothing to take over")
     places = _backends_in_use(site)
     markers = _Markers(site.store, site.timing)
     try:
@@ -156,7 +156,7 @@ class _Markers:
         """By name, the backends whose marker names a later incarnation of this site."""
 
     async def read(self, place: BackendPlace) -> BackendStamp:
-        """Open *place* and return which history its marker bears."""
+        """Open *place* and return which history its marker has."""
         seconds = self._timing.backends.open_seconds
         try:
             await load_driver(place)

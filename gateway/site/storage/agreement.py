@@ -1,7 +1,7 @@
 """Decides from the markers of all places whether another instance of this site has taken over. Pure: no I/O.
 
 A *place* is a backend of the site. Two kinds of marker report a takeover. One names a later incarnation
-(`RestoredElsewhere`: the site was restored from a backup). The other bears the fence of another copy of this site's
+(`RestoredElsewhere`: the site was restored from a backup). The other has the fence of another copy of this site's
 folder (`StampedElsewhere`, see `fencing.py`). A real second instance claims or stamps every place that it reaches. But
 a marker is only what a store returns, and one broken or hostile store must not end a site whose other places work. So
 there is one rule for a single place, and one for the site:
@@ -31,7 +31,7 @@ there is one rule for a single place, and one for the site:
   may lose what lies on Y's places alone, and nothing else; `entrepot takeover` on either copy prevents that.
 - A store that forges a fence or an incarnation costs X the use of that store. The store could as well refuse service.
 
-**Restoring** draws an incarnation above every one that the places' markers bear. One store must not be able to use up
+**Restoring** draws an incarnation above every one that the places' markers have. One store must not be able to use up
 these numbers, so `credible_incarnation` accepts at most a few steps beyond what the backup names or the places agree
 on.
 """
@@ -57,7 +57,7 @@ class RestoredElsewhere(ActiveElsewhere):
 
 
 class StampedElsewhere(ActiveElsewhere):
-    """The marker bears the fence of another copy of this site's folder."""
+    """The marker has the fence of another copy of this site's folder."""
 
 
 class HistoriesDiverged(Misconfigured, wire_code="Parted"):
@@ -92,7 +92,7 @@ def credible_incarnation(places: Mapping[str, BackendPlace], borne: Mapping[str,
     """Return the greatest credible incarnation in *borne*, which maps each place to the incarnation in its marker; 0 if
     there is none.
 
-    The places agree on an incarnation if one folder, or more than half of all places, bear it or a greater one. An
+    The places agree on an incarnation if one folder, or more than half of all places, have it or a greater one. An
     incarnation is credible if it is at most `INCARNATION_STEPS` above the greater of two numbers: the greatest one that
     the places agree on, and *known*, the backup's."""
     agreed = [

@@ -19,7 +19,7 @@ Who changes what:
 
 Invariants:
 
-- A place that bears no marker, or another site's, is not the one that was claimed (a disk that is not mounted, a bucket
+- A place that has no marker, or another site's, is not the one that was claimed (a disk that is not mounted, a bucket
   of that name elsewhere). It is never opened, since what is written there would never be found.
 - Once the places agree that another instance of this site has taken over (`agreement.py`), all guards are unusable, and
   the method that finds out raises `Misconfigured`. That ends the process.
@@ -37,7 +37,7 @@ from contextlib import suppress
 
 from backends import errors as backend_errors
 from backends.base import Backend
-from backends.local.marker import bears_marker
+from backends.local.marker import has_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere, StampedElsewhere, require_active_here
@@ -185,8 +185,8 @@ class BackendPool:
     async def _reopen_local(self, name: str) -> Backend:
         """Open a local backend that was in use before. An empty mount point is not even opened, since opening
         writes."""
-        if not await asyncio.to_thread(bears_marker, self._place(name).path):
-            raise backend_errors.Misconfigured("it bears no marker", backend=name)
+        if not await asyncio.to_thread(has_marker, self._place(name).path):
+            raise backend_errors.Misconfigured("it has no marker", backend=name)
         return await self._open_named(name)
 
     # ---- changes of the config and of files --------------------------------------------------------------------------
@@ -342,7 +342,7 @@ class BackendPool:
         return {name: why for name, why in reasons.items() if why}
 
     def refusing(self) -> dict[str, str]:
-        """Return, by name, why backends take nothing: they do not bear this site's marker any more."""
+        """Return, by name, why backends take nothing: they do not have this site's marker any more."""
         return {each.name: each.why for each in self.backends.values() if each.why}
 
     def unstamped(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ deletes for that committer, stamps the token into the marker of each backend by 
 also holds the number and the hash of the journal's end at that moment, and is renewed as the journal grows. A block on
 a backend may be deleted only if both of these hold:
 
-- The backend's marker bears the current token, or this process wrote the block itself.
+- The backend's marker has the current token, or this process wrote the block itself.
 - If the block died at record n, the number in the marker is n or more.
 
 A backend that cannot be reached is not stamped. It delays nobody, and nothing is deleted there.
@@ -34,7 +34,7 @@ No clocks are compared; only the length of the grace is measured.
 
 - Between the token's record and the first stamp: the next start draws another token and finds markers of this history.
 - Between the stamps of two backends: each backend's marker alone says what may be deleted there.
-- After a stamp whose answer was lost: the marker is read again. It bears the current token, or an older one, and then
+- After a stamp whose answer was lost: the marker is read again. It has the current token, or an older one, and then
   it is stamped again.
 """
 

@@ -1,4 +1,4 @@
-"""Guards a backend: it takes no writes and no deletes unless it bears this site's marker.
+"""Guards a backend: it takes no writes and no deletes unless it has this site's marker.
 
 Theory of operation
 -------------------
@@ -31,7 +31,7 @@ A few seconds pass between the loss and its detection. What is written meanwhile
 local backend writes through the descriptor of its folder, whatever has been mounted over it since.
 
 **Deletes also need a fence** (`fencing.py`). A block that this process did not write itself is deleted only while the
-marker bears the current token; `covers` says whether it does. If this process stamps, `check` stamps the marker when
+marker has the current token; `covers` says whether it does. If this process stamps, `check` stamps the marker when
 that is due. If the marker changes between the read and the stamp, somebody else has stamped it, and `check` starts
 again.
 """
@@ -75,7 +75,7 @@ def site_row(rows: JournalTables) -> tuple[str, int]:
 async def check_marker(
     backend: Backend, backend_id: int, rows: JournalTables, fencing: Fencing | None = None
 ) -> Marker:
-    """Check that *backend* bears the marker of this site, and return the marker.
+    """Check that *backend* has the marker of this site, and return the marker.
 
     Raises what `Backend.marker` raises; `backends.errors.Misconfigured` if there is no marker; `RestoredElsewhere` if
     it is this site's in a later incarnation; `StampedElsewhere` if another copy of this site's folder has stamped it;
@@ -87,7 +87,7 @@ async def check_marker(
             require_own_fence(fencing, backend.name, held.fence)
         return held
     if held is None:
-        message = "it does not bear this site's marker: is its disk mounted, is it the right bucket?"
+        message = "it does not have this site's marker: is its disk mounted, is it the right bucket?"
         raise errors.Misconfigured(message, backend=backend.name)
     if held.site == site and held.incarnation > incarnation:
         message = (
@@ -106,13 +106,13 @@ def _mismatch(held: Marker, wanted: Marker, rows: JournalTables) -> str:
     if held.backend != wanted.backend and named:
         return f"is the place of backend {named[0][0]!r} of this site: was it renamed, or were two places swapped?"
     return (
-        f"bears the marker of backend {held.backend} of this site, incarnation {held.incarnation}; this is backend "
+        f"has the marker of backend {held.backend} of this site, incarnation {held.incarnation}; this is backend "
         f"{wanted.backend}, incarnation {wanted.incarnation}"
     )
 
 
 class MarkerGuard(Wrapper):
-    """A backend that is used only while it bears this site's marker."""
+    """A backend that is used only while it has this site's marker."""
 
     def __init__(
         self,
@@ -169,16 +169,16 @@ class MarkerGuard(Wrapper):
         await self._inner.put(key, value, crc32c)
 
     async def delete(self, key: str) -> None:
-        """As the contract says. Raises `Unavailable` for a block of another process unless the marker bears the current
+        """As the contract says. Raises `Unavailable` for a block of another process unless the marker has the current
         token."""
         if not self.why and self._fencing is not None and not self._fencing.owns(key) and not self.covers(0):
             why = f": {self.unstamped}" if self.unstamped else ""
-            message = f"nothing is deleted there until it bears the token of this site's committer{why}"
+            message = f"nothing is deleted there until it has the token of this site's committer{why}"
             raise errors.Unavailable(message, backend=self.name, key=key)
         await super().delete(key)
 
     def covers(self, number: int) -> bool:
-        """Whether the place bears the current token, stamped when the journal had reached record *number* or a later
+        """Whether the place has the current token, stamped when the journal had reached record *number* or a later
         one: then blocks that died at *number* may be deleted. Otherwise this requests a check, which may stamp."""
         if self._fencing is None:
             return True
@@ -307,7 +307,7 @@ class MarkerGuard(Wrapper):
 
     def _set_usable(self) -> None:
         if self.why:
-            _log.warning("backend %r bears this site's marker again, and is written on", self.name)
+            _log.warning("backend %r has this site's marker again, and takes writes again", self.name)
         self.why, self.elsewhere = "", None
 
     def _refusal(self, key: str | None) -> errors.Unavailable:
