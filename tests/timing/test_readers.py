@@ -46,7 +46,6 @@ RULES = {
     "gateway/journal/server/batch.py",  # which steps of the wall clock are smoothed in what people see
     "gateway/journal/site_clock.py",  # how the site's clock goes on over restarts; each process computes it
     "gateway/metrics/instruments.py",  # the bounds of histograms
-    "gateway/placement/desired.py",  # "for ever", as a number
 }
 """Numbers that belong to the meaning of what is stored or shown. All processes of a site must agree on them, and nobody
 waits for them."""
