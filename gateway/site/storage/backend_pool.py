@@ -15,7 +15,7 @@ Who changes what:
   (`connection_params.py`) with those of now. A backend whose parameters have changed is opened again and replaces the
   old one inside its guard. If that fails, the old one stays in use and the next period tries again.
 - `close_removed` removes guards that the topology no longer names.
-- The guard itself changes between usable and unusable (`marker_guard.py`). `watch` runs its checks.
+- The guard itself changes between usable and unusable (`marker_guard.py`). `watch` runs its checks (`marker_watch.py`).
 
 Invariants:
 
@@ -40,12 +40,13 @@ from backends.base import Backend
 from backends.local.marker import has_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
-from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere, StampedElsewhere, require_active_here
+from gateway.site.storage.agreement import RestoredElsewhere, StampedElsewhere
 from gateway.site.storage.checked_opening import CheckedOpener, known_id
 from gateway.site.storage.connection_params import ConnectionParams, connection_params, without_placement
 from gateway.site.storage.fencing import Fencing
 from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.marker_guard import MarkerGuard
+from gateway.site.storage.marker_watch import MarkerWatch
 from gateway.site.storage.open_backends import OpenBackends, close_all
 from gateway.site.storage.pending_backend import PendingBackend
 from gateway.site.storage.refusals import TemporarilyRejected
@@ -96,7 +97,8 @@ class BackendPool:
         )
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
-        """The places of the config in force, by name."""
+        """The places of the config in force, by name. Changed in place: the watch of the markers reads it."""
+        self._markers = MarkerWatch(self.backends, self._places, self._opener.elsewhere, rows, fencing, timing)
         self._params: dict[str, ConnectionParams] = {}
         """The parameters with which each backend was opened, by name."""
         self._warned: dict[str, str] = {}
@@ -116,7 +118,7 @@ class BackendPool:
         self._places |= wanted
         self._params |= {name: connection_params(place) for name, place in wanted.items()}
         failures = await self._open_all(wanted.values())
-        self._require_active_here()
+        self._markers.require_active_here()
         if failures and strict and not any(_can_write(topology, policy, failures) for policy in topology.policies):
             first = next(iter(failures.values()))
             raise Misconfigured(str(first)) from first
@@ -124,8 +126,7 @@ class BackendPool:
             _log.error("backend %r is not available: %s", name, error)
             reopen = functools.partial(self._open_named, name)
             self._add(wanted[name], PendingBackend(name, error.message, reopen, self._timing))
-        if self._fencing is not None and self._fencing.stamps:
-            await self._check_markers([self.backends[self._ids[name]] for name in wanted if name not in failures])
+        await self._markers.stamp_opened([self.backends[self._ids[name]] for name in wanted if name not in failures])
 
     async def _open_all(self, places: Iterable[BackendPlace]) -> dict[str, backend_errors.BackendError]:
         """Open *places*, all at once, and add those that succeed. Returns the errors of the others by name. Raises an
@@ -269,69 +270,23 @@ class BackendPool:
     # ---- markers -----------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Check the marker of each backend periodically, and follow changed files. Runs until cancelled. Raises
-        `Misconfigured` (or its subclass `HistoriesDiverged`) once the places agree on a takeover."""
-        watching: dict[MarkerGuard, asyncio.Task[None]] = {}
+        """Check the marker of each backend periodically, and follow changed files. Runs until cancelled. Raises as
+        `MarkerWatch.watch`."""
         following = asyncio.create_task(self._follow_files(), name="files of backends")
         try:
-            while True:
-                guards = set(self.backends.values())
-                for removed in watching.keys() - guards:
-                    watching.pop(removed).cancel()
-                for new in guards - watching.keys():
-                    watching[new] = asyncio.create_task(new.watch(self._rows), name=f"marker of {new.name}")
-                if watching:
-                    done, _ = await asyncio.wait(
-                        watching.values(),
-                        timeout=self._timing.markers.local_seconds,
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
-                    for task in done:
-                        await task  # it ends only through a bug: raise that
-                else:
-                    await self._timing.clock.sleep(self._timing.markers.local_seconds)
-                self._require_active_here()
+            await self._markers.watch()
         finally:
-            for task in (following, *watching.values()):
-                task.cancel()
-            await asyncio.gather(following, *watching.values(), return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def stamp(self) -> None:
-        """Stamp every backend that can be reached with the current token and the journal's end. A process calls this
-        before it deletes blocks. Raises as `watch`."""
-        if self._fencing is not None:
-            self._fencing.stamps = True
-            await self._check_markers(self.backends.values())
+        """See `MarkerWatch.stamp`."""
+        await self._markers.stamp()
 
     def covers(self, place: int, number: int) -> bool:
         """Whether blocks that died at record *number* may be deleted on the backend *place* (`MarkerGuard.covers`)."""
         backend = self.backends.get(place)
         return backend is not None and backend.covers(number)
-
-    async def _check_markers(self, backends: Iterable[MarkerGuard]) -> None:
-        """Check and stamp *backends*. One that does not answer takes no longer than opening it may. Raises as
-        `watch`."""
-
-        async def check(backend: MarkerGuard) -> None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.backends.open_seconds):
-                    await backend.check(self._rows, stamp=True)
-
-        await asyncio.gather(*map(check, backends))
-        self._require_active_here()
-
-    def _elsewhere(self) -> dict[str, ActiveElsewhere]:
-        """Return, by name, the takeovers that markers report."""
-        return self._opener.elsewhere | {each.name: each.elsewhere for each in self.backends.values() if each.elsewhere}
-
-    def _require_active_here(self) -> None:
-        """Make all backends unusable, and raise as `watch`, if the places agree on a takeover."""
-        try:
-            require_active_here(self._places, self._elsewhere())
-        except Misconfigured as error:
-            for each in self.backends.values():
-                each.why = each.why or str(error)
-            raise
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 
@@ -352,7 +307,7 @@ class BackendPool:
 
     def count(self) -> None:
         """Update the metrics of backends that cannot be used."""
-        pending, refusing, elsewhere = self.pending(), self.refusing(), self._elsewhere()
+        pending, refusing, elsewhere = self.pending(), self.refusing(), self._markers.elsewhere()
         MISSING.only({name: int(name in pending) for name in self._ids})
         REFUSING.only({name: int(name in refusing) for name in self._ids})
         ELSEWHERE.only({name: int(isinstance(elsewhere.get(name), RestoredElsewhere)) for name in self._ids})
@@ -364,19 +319,10 @@ class BackendPool:
         """Stamp a last time, and close all backends."""
         self._closing.set()
         try:
-            await self._stamp_a_last_time()
+            await self._markers.stamp_a_last_time()
         finally:
             await asyncio.gather(*self._leaving, return_exceptions=True)
             await close_all(self.backends.values())
-
-    async def _stamp_a_last_time(self) -> None:
-        """Stamp the end of the journal, so that an older copy of this journal, if started next, finds how far this one
-        has come."""
-        if self._fencing is not None and self._fencing.stamps:
-            with suppress(TimeoutError, EntrepotError):
-                async with asyncio.timeout(self._timing.markers.last_stamp_seconds):
-                    usable = [each for each in self.backends.values() if not each.why]
-                    await asyncio.gather(*(each.check(self._rows, stamp=True) for each in usable))
 
 
 def _can_write(topology: Topology, policy_name: str, absent: Mapping[str, object]) -> bool:
