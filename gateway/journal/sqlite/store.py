@@ -71,8 +71,7 @@ class SqliteStore:
         try:
             self._open(path)
         except sqlite3.Error as error:
-            if _code(error) in _FULL_CODES:
-                raise DiskFull(f"the journal's disk is full ({self._path})") from error
+            self._raise_if_full(error)
             raise
 
     def _open(self, path: Path) -> None:
@@ -91,6 +90,11 @@ class SqliteStore:
         self._not_before = 0.0
         self._check_feature()
         self._statements: dict[tuple[Table[Any], int], str] = {}
+
+    def _raise_if_full(self, error: sqlite3.Error) -> None:
+        """Raise `DiskFull` if that is the reason for *error*."""
+        if _code(error) in _FULL_CODES:
+            raise DiskFull(f"the journal's disk is full ({self._path})") from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, cached_statements=512)
@@ -185,8 +189,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if _code(error) in _FULL_CODES:
-                raise DiskFull(f"the journal's disk is full ({self._path})") from error
+            self._raise_if_full(error)
             raise
 
     @staticmethod
@@ -255,8 +258,7 @@ class SqliteStore:
             with self._in_use:
                 self._writing.execute(statement, values)
         except sqlite3.Error as error:
-            if _code(error) in _FULL_CODES:
-                raise DiskFull(f"the journal's disk is full ({self._path})") from error
+            self._raise_if_full(error)
             raise
 
     def store_clock(self, site_ns: int, wall_ns: int, boot: str, boot_ns: int) -> None:
