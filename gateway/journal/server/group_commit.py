@@ -2,14 +2,15 @@
 
 **Theory of operation.** There is one event loop and one commit thread. A batch has these states:
 
-- *open* (`OpenBatch`): the event loop runs commands in it. At most one batch is open.
+- *open* (`OpenBatch`): the event loop runs commands in it. At most one batch is open. The rows that its commands have
+  changed are in its *overlay* (`rows.Overlay`), on top of the rows as they are durable (`RowCache`).
 - *prepared* (`PreparedBatch`): it accepts no more commands. The commit thread writes it, in one transaction with one
   fsync. At most one batch is being written, so the open batch collects whatever arrives meanwhile, and no timer is
-  needed. Its overlay is based on that of the prepared batch.
-- *durable*: its rows are merged into the cache, the open batch is rebased onto the cache, and its commands are
-  answered.
-- *refused*, only when the disk is full: nothing of it was written. Its commands, and those of the open batch that ran
-  on top of it, are answered with `DiskFull`, or queued again if they free space.
+  needed: its overlay is on top of that of the prepared batch, so its commands see the rows that are being written.
+- *durable*: its rows are merged into the cache, the overlay of the open batch is put on top of the cache, and its
+  commands are answered.
+- *refused*: the disk was full, and nothing of the batch was written. Its commands, and those of the open batch, which
+  saw rows that do not exist now, are answered with `DiskFull`, or queued again if they free space (`_refuse`).
 
 A small batch is committed on the event loop itself, if no command waits and the disk has been fast lately: handing it
 to the thread would take longer than the commit. Whoever uses the writing connection holds `_writing` meanwhile.

@@ -40,15 +40,15 @@ from gateway.timing.durations import FilesTiming
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STEM = "answered-"
 FORMAT = 2
-"""Of the tables. It is part of the file's name, so that another version of this program uses a file of its own."""
-EXPIRED_ROWS, EXPIRED_ROWS_WHEN_FULL = 16, 128
-"""The maximum number of old rows that one call deletes. It is larger than the one row that a call may add, so that old
-rows do not accumulate, and larger still if the store is full."""
+"""The format of the tables. It is part of the file's name, so that another version of Entrepot uses its own file."""
+DELETED_AT_ONCE, DELETED_AT_ONCE_WHEN_FULL = 16, 128
+"""How many expired rows one call deletes at most. That is more than the one row that a call may add, so expired rows do
+not accumulate; if the store is full, a call deletes more."""
 STORE_BYTES = 512 << 20
 """The maximum charge of all rows together. A user's share of it holds the responses to some 4,000 writes a second, or
 9,000 renames, for five minutes (`FilesTiming.kept_seconds`)."""
 PAGES_MOST = 160 << 10
-"""Of 4 KiB each. Bounds the file itself, above what rows charged with `STORE_BYTES` need."""
+"""The most pages of 4 KiB. Bounds the file itself, above what rows charged with `STORE_BYTES` need."""
 PAGE_BYTES = 4 << 10
 ROW_BYTES = 96
 """Charged for a row, its key and its index entries, as measured."""
@@ -152,7 +152,7 @@ class IdempotencyStore:
         row = self._row(key)
         if row is not None:
             return self._response_of(*row)
-        if self._expire(now, EXPIRED_ROWS_WHEN_FULL) and self._file.execute(_CLAIM, claim).rowcount:
+        if self._expire(now, DELETED_AT_ONCE_WHEN_FULL) and self._file.execute(_CLAIM, claim).rowcount:
             return None
         used, _ = self._file.execute(_USAGE, (user,)).fetchone()
         raise Busy(f"the kept responses to this user's changes ({self._kept_seconds:g} s): {used} bytes")
@@ -222,7 +222,7 @@ class IdempotencyStore:
                 self._settle(key, _UNKNOWN, ROW_BYTES)
             del self._unwritten[key]
 
-    def _expire(self, now: float, rows_most: int = EXPIRED_ROWS) -> bool:
+    def _expire(self, now: float, rows_most: int = DELETED_AT_ONCE) -> bool:
         """Delete some expired rows, and make claims of ended sessions unknown. Returns whether there were any."""
         if self._file.execute("SELECT 1 FROM answered WHERE expires <= ? LIMIT 1", (now,)).fetchone() is None:
             return False
