@@ -1,6 +1,6 @@
 """All durations, in groups, with their defaults.
 
-A `Pause` is a wait before something is looked at, tried or done again. A shorter pause only costs more processor
+A `Pause` is a wait before something is checked, tried or done again. A shorter pause only costs more processor
 time, so tests shorten all pauses at once. A `Limit` is the time after which a caller gives up, or after which something
 counts as settled, forgotten or in trouble. A shorter limit makes a busy machine fail, so each limit is changed by name
 only.
@@ -27,7 +27,7 @@ class JournalTiming:
     beat_seconds: Pause = 0.5
     """Longest time between two renewals of a lease; a fifth of the lease where that is shorter."""
     tidy_seconds: Pause = 0.5
-    """Between two looks of the committer at its reserve, and at whether it can write the WAL into the file."""
+    """Between two checks by the committer of its reserve, and of whether it can write the WAL into the file."""
     loop_commit_seconds: Limit = 0.002
     """While small commits usually take longer than this, every commit is made in the commit thread."""
     hiccup_seconds: Limit = 0.008
@@ -49,11 +49,11 @@ class WorkersTiming:
     """The loop of each background worker (`gateway/blocks/maintenance/worker.py`)."""
 
     poll_seconds: Pause = 0.25
-    """Between two looks of an idle worker at whether the journal has grown."""
+    """Between two checks by an idle worker of whether the journal has grown."""
     idle_seconds: Pause = 5.0
-    """After which an idle worker looks for work in any case: some falls due with time."""
+    """After this, an idle worker looks for work in any case, since some falls due with time."""
     held_back_seconds: Pause = 0.5
-    """After which an idle worker looks again while there is work that only waits for readers."""
+    """After this, an idle worker looks for work again if there is work that only waits for readers."""
     failed_most_seconds: Pause = 30.0
     """Longest pause after a step that failed; the first one is `poll_seconds`, and each next one twice as long."""
 
@@ -127,7 +127,7 @@ class CompactorTiming:
     rest_most_seconds: Pause = 3_600.0
     """Longest time for which they are left alone."""
     look_seconds: Pause = 5.0
-    """Between two looks at the new packs that wait to be used, of which there may be thousands."""
+    """Between two checks of the new packs that wait to be used, of which there may be thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class BlockBackoffTiming:
     aside_seconds: Pause = 86_400.0
     """Between two attempts for a block that was set aside after too many, or is lost."""
     pinned_seconds: Pause = 600.0
-    """Between two looks at a block that only waits for a backup, or is dead."""
+    """Between two checks of a block that only waits for a backup, or is dead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ class ThrottleTiming:
     rest_most_seconds: Pause = 2.0
     """Longest rest between two slices of copies."""
     look_seconds: Pause = 0.25
-    """Between two looks at the kernel's figures."""
+    """Between two readings of the kernel's figures."""
     calm_seconds: Pause = 2.0
     """How long clients must have left the processors alone before copies are made at full speed."""
 
@@ -209,11 +209,11 @@ class MarkersTiming:
     """Checking the identity of backends (`gateway/site/storage/marker_guard.py`, `standing.py`)."""
 
     local_seconds: Pause = 2.0
-    """Between two looks at the marker of a local backend, and at whether backends came or went."""
+    """Between two checks of the marker of a local backend, and of whether backends were added or removed."""
     distant_seconds: Pause = 10.0
-    """Between two looks at the marker of a distant backend."""
+    """Between two checks of the marker of a distant backend."""
     files_seconds: Pause = 10.0
-    """Between two looks at the files that a connection to a backend needs: its secret and CA certificate."""
+    """Between two checks of the files that a connection to a backend needs: its secret and CA certificate."""
     stamp_seconds: Pause = 5.0
     """Between two stamps of a backend by which its marker follows the journal, unless something waits for one."""
     last_stamp_seconds: Limit = 3.0
@@ -234,7 +234,7 @@ class BackendsTiming:
     claim_seconds: Pause = 5.0
     """Between two tries to claim backends that could not be claimed yet."""
     lost_look_seconds: Pause = 1.0
-    """Between two looks at which backends were given up as lost."""
+    """Between two checks of which backends were given up as lost."""
     report_close_seconds: Limit = 2.0
     """How long a process that ends waits for its reports of bad copies to arrive."""
 
@@ -245,13 +245,13 @@ class ReloadTiming:
     `gateway/site`)."""
 
     look_seconds: Pause = 1.0
-    """Between two looks at the file; a changed file is read once it has stayed the same for this long."""
+    """Between two checks of the file; a changed file is read once it has stayed the same for this long."""
     certificate_seconds: Pause = 1.0
-    """Between two looks at the files of the certificate."""
+    """Between two checks of the files of the certificate."""
     follow_seconds: Pause = 1.0
-    """Between two looks of a client at whether another config is in force."""
+    """Between two checks by a client of whether another config is in force."""
     poll_seconds: Pause = 0.02
-    """Between two looks at whether every process runs the new config, and whether a request was answered."""
+    """Between two checks of whether every process runs the new config, and of whether a request was answered."""
     refused_first_seconds: Pause = 5.0
     """Before an edit that was refused for a temporary reason is tried again; twice as long each next time."""
     refused_most_seconds: Pause = 300.0
@@ -267,11 +267,11 @@ class CommittersTiming:
     """Starting and ending committers (`gateway/site/committer_launcher.py`, `committing.py`)."""
 
     try_seconds: Pause = 0.02
-    """Between two looks at whether a committer that was started answers, or has ended."""
+    """Between two checks of whether a committer that was started answers, or has ended."""
     listening_seconds: Pause = 0.005
-    """Between two looks of a committer at whether its socket is there."""
+    """Between two checks by a committer of whether its socket exists."""
     tend_seconds: Pause = 0.1
-    """Between two looks of a client that has lost its committer at whether there is one again."""
+    """Between two checks by a client that has lost its committer of whether there is one again."""
     recovering_seconds: Pause = 10.0
     """Between two warnings that a committer that was started works, and does not listen yet."""
     held_seconds: Pause = 0.2
@@ -285,7 +285,7 @@ class CommittersTiming:
     end_seconds: Limit = 1.0
     """How long a client that ends waits for the end of the committer that it started."""
     stand_by_seconds: Pause = 0.1
-    """Between two tries of a committer to take the lock, and two looks at whether it is needed any more."""
+    """Between two tries of a committer to take the lock, and two checks of whether it is still needed."""
     lonely_seconds: Limit = 60.0
     """A committer that a client started ends once it has had no session for this long."""
 
@@ -319,7 +319,7 @@ class ProcessesTiming:
     address_try_seconds: Pause = 0.2
     """Between two tries to listen on an address that is taken."""
     lock_try_seconds: Pause = 0.05
-    """Between two tries to take the lock of the serving process, which a process that only looks holds for a moment."""
+    """Between two tries to take the lock of the serving process, which a process that only reads holds for a moment."""
     answer_seconds: Limit = 5.0
     """How long the supervisor may take to answer a command of the command line."""
 
@@ -389,7 +389,7 @@ class ConnectionsTiming:
     """How long a client that sends no more waits for its answer before it is sent an interim response, which shows
     whether it is still there."""
     stop_look_seconds: Pause = 0.02
-    """Between two looks of a server that stops at whether connections are left."""
+    """Between two checks by a server that stops of whether connections are left."""
     cut_seconds: Limit = 0.1
     """How long the connections that remain when a server stops may take to end by themselves."""
 
@@ -420,7 +420,7 @@ class FilesTiming:
     session_seconds: Limit = 10.0
     """How long a write in process waits for a new session, from the first failure on."""
     session_look_seconds: Pause = 0.01
-    """Between two looks at whether there is a new session."""
+    """Between two checks of whether there is a new session."""
     leave_seconds: Limit = 5.0
     """How long open files and connections may take to close when their event loop or their process ends."""
 
