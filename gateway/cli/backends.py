@@ -64,7 +64,7 @@ def lost(
     If the journal names copies of a block on other backends, the command checks that they exist.
 
     Without NAME: list the objects with bytes that have no good copy left."""
-    from gateway.cli import text_lost_objects
+    from gateway.cli.text import lost_objects as lost_objects_text
     from gateway.site.admin.lost_objects import find_losses
 
     async def work(opened: Site) -> Losses:
@@ -72,7 +72,7 @@ def lost(
             return await find_losses(opened, name, forget=forget, check=not no_check, progress=on_progress)
 
     losses = run_on_site(site, work, with_storage=bool(name) and not no_check, strict=False)
-    print_result(text_lost_objects.to_dict(losses), as_json=json, text=lambda: text_lost_objects.to_text(losses))
+    print_result(lost_objects_text.to_dict(losses), as_json=json, text=lambda: lost_objects_text.to_text(losses))
 
 
 @app.command("retry")
@@ -101,14 +101,14 @@ def claim(
 
     Fails if the backend has the marker of another site or of a later incarnation of this site. Also fails if none of
     the blocks that should be there is found: then it may be another disk or bucket."""
-    from gateway.cli import text_claim_backend
+    from gateway.cli.text import claim_backend as claim_backend_text
     from gateway.site.admin.claim_backend import reclaim_backend
 
     async def work(opened: Site) -> ClaimResult:
         return await reclaim_backend(opened, name, anyway=anyway)
 
     result = run_on_site(site, work, with_storage=True, strict=False)
-    print_result(text_claim_backend.to_dict(result), as_json=json, text=lambda: text_claim_backend.to_text(result))
+    print_result(claim_backend_text.to_dict(result), as_json=json, text=lambda: claim_backend_text.to_text(result))
 
 
 @app.command("test")
@@ -123,14 +123,14 @@ def test(
     """Test each guarantee of a backend that Entrepot relies on, and measure its speed. Leaves nothing behind.
 
     Exit status 3: a guarantee is not met."""
-    from gateway.cli import text_backend_check
+    from gateway.cli.text import backend_check as backend_check_text
     from gateway.site.admin.backend_check import check_backend
 
     async def work(opened: Site) -> BackendCheckResult:
         return await check_backend(opened, name, seconds)
 
     result = run_on_site(site, work, with_storage=True, strict=False)
-    print_result(text_backend_check.to_dict(result), as_json=json, text=lambda: text_backend_check.to_text(result))
+    print_result(backend_check_text.to_dict(result), as_json=json, text=lambda: backend_check_text.to_text(result))
     return 0 if result.passed else CHECK_FAILED
 
 
@@ -153,7 +153,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Show where the bytes of a key would be stored, where they are stored, in which order copies are read, and why."""
-    from gateway.cli import text_explain
+    from gateway.cli.text import explain as explain_text
     from gateway.config.units import parse_size
     from gateway.site.admin.explain import Explanation
     from gateway.site.admin.explain import explain as explain_object
@@ -167,4 +167,4 @@ def explain(
         return explain_object(opened, address, cluster, user, version, size_bytes)
 
     explanation = run_on_site(site, work)
-    print_result(text_explain.to_dict(explanation), as_json=json, text=lambda: text_explain.to_text(explanation))
+    print_result(explain_text.to_dict(explanation), as_json=json, text=lambda: explain_text.to_text(explanation))

@@ -59,7 +59,7 @@ def fsck(
     Exit status 0: nothing is wrong; wasted space is reported. 3: something is missing or damaged. 4: nothing is wrong
     as far as was checked, but a backend could not be reached or could not be listed completely."""
     from gateway.blocks.fsck.findings import Severity
-    from gateway.cli import text_maintenance
+    from gateway.cli.text import maintenance as maintenance_text
     from gateway.site.admin import maintenance
 
     async def work(site: Site) -> FsckReport:
@@ -70,7 +70,7 @@ def fsck(
 
     report = run_on_site(folder, work, with_storage=True, strict=False)
     print_result(
-        text_maintenance.fsck_to_dict(report), as_json=json, text=lambda: text_maintenance.fsck_to_text(report)
+        maintenance_text.fsck_to_dict(report), as_json=json, text=lambda: maintenance_text.fsck_to_text(report)
     )
     return {Severity.WRONG: FOUND, Severity.UNCHECKED: UNCHECKED}.get(report.worst, CLEAN)
 
@@ -86,7 +86,7 @@ def gc(
     """Delete now what is not used any more, instead of waiting for the keeper.
 
     Exit status 4: a backend could not be reached or could not be listed completely; the others were cleaned up."""
-    from gateway.cli import text_maintenance
+    from gateway.cli.text import maintenance as maintenance_text
     from gateway.site.admin import maintenance
 
     async def work(site: Site) -> Waste:
@@ -95,9 +95,9 @@ def gc(
 
     waste = run_on_site(folder, work, with_storage=True)
     print_result(
-        text_maintenance.waste_to_dict(waste),
+        maintenance_text.waste_to_dict(waste),
         as_json=json,
-        text=lambda: text_maintenance.waste_to_text(waste, dry_run=dry_run),
+        text=lambda: maintenance_text.waste_to_text(waste, dry_run=dry_run),
     )
     return UNCHECKED if waste.unchecked else CLEAN
 
@@ -115,7 +115,7 @@ def backup(
     Blocks are not copied; those that the backup names are kept for --keep-days. The master key is not in the backup:
     without it nothing can be read, so keep a copy of it elsewhere. Exit status 3: the journal is damaged, and only the
     tables of this backup can be restored."""
-    from gateway.cli import text_backup
+    from gateway.cli.text import backup as backup_text
     from gateway.site.admin import backup as backups
 
     async def work(site: Site) -> Manifest:
@@ -124,7 +124,7 @@ def backup(
 
     manifest = run_on_site(folder, work)
     print_result(
-        text_backup.to_dict(manifest, target), as_json=json, text=lambda: text_backup.to_text(manifest, target)
+        backup_text.to_dict(manifest, target), as_json=json, text=lambda: backup_text.to_text(manifest, target)
     )
     return FOUND if manifest.damage else CLEAN
 
@@ -162,7 +162,7 @@ def restore(
 
     The restored site takes over the backends, and the original site ends. Nothing names data that was written after
     the backup. Nothing is written outside DIR except the backends' markers."""
-    from gateway.cli import text_restore
+    from gateway.cli.text import restore as restore_text
     from gateway.site.admin.restore import restore as restore_site
     from gateway.timing import timing_from_environment
 
@@ -173,7 +173,7 @@ def restore(
     )
     aged = timing_from_environment().clock.wall_ns() > restored.until_ns
     print_result(
-        text_restore.to_dict(restored, folder, aged=aged),
+        restore_text.to_dict(restored, folder, aged=aged),
         as_json=json,
-        text=lambda: text_restore.to_text(restored, folder, aged=aged),
+        text=lambda: restore_text.to_text(restored, folder, aged=aged),
     )

@@ -78,7 +78,7 @@ def takeover(
     take the backends over.
 
     No record of this folder is lost. What only the other copy names is kept for `journal.fork_grace_hours`."""
-    from gateway.cli import text_takeover
+    from gateway.cli.text import takeover as takeover_text
     from gateway.site.admin.takeover import HistoryComparison, take_over
 
     async def work(site: Site) -> HistoryComparison:
@@ -86,13 +86,14 @@ def takeover(
 
     comparison = run_on_site(folder, work)
     print_result(
-        text_takeover.to_dict(comparison), as_json=json, text=lambda: text_takeover.to_text(comparison, folder)
+        takeover_text.to_dict(comparison), as_json=json, text=lambda: takeover_text.to_text(comparison, folder)
     )
 
 
 def status(folder: SiteArgument, json: Json = False) -> None:
     """Show who serves the site, what it stores, and which copies are not yet complete."""
-    from gateway.cli import text_replication, text_server_status
+    from gateway.cli.text import replication as replication_text
+    from gateway.cli.text import server_status as server_status_text
     from gateway.site import replication_status
     from gateway.site.admin.server_status import config_file_version, read_server_status
     from gateway.site.admin.site_counts import read_site_counts
@@ -105,15 +106,15 @@ def status(folder: SiteArgument, json: Json = False) -> None:
 
     counts, replication = run_on_site(folder, work)
     server, file_version = read_server_status(folder), config_file_version(folder)
-    facts = {**counts, "config_file": file_version, **text_server_status.to_dict(server)}
+    facts = {**counts, "config_file": file_version, **server_status_text.to_dict(server)}
 
     def to_text() -> list[str]:
         shown = {**counts, "serving": facts["serving"]}
         lines = [f"{key}: {_format_fact(key, value)}" for key, value in shown.items()]
-        lines += text_server_status.to_text(server, file_version)
-        return [*lines, *text_replication.to_text(replication)]
+        lines += server_status_text.to_text(server, file_version)
+        return [*lines, *replication_text.to_text(replication)]
 
-    print_result(facts | text_replication.to_dict(replication), as_json=json, text=to_text)
+    print_result(facts | replication_text.to_dict(replication), as_json=json, text=to_text)
 
 
 def version(json: Json = False) -> None:

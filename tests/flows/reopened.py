@@ -17,7 +17,7 @@ from typing import Any
 
 from gateway.blocks.fsck.findings import Severity
 from gateway.blocks.types import block_path
-from gateway.cli import text_maintenance
+from gateway.cli.text import maintenance as maintenance_text
 from gateway.config import load
 from gateway.engine.types import Caller
 from gateway.errors import Misconfigured, NoSuchBucket, NoSuchKey
@@ -100,7 +100,7 @@ class Reopened:
         """`fsck --read` finds nothing worse than *worst*."""
         report = await maintenance.fsck(self.site, read=True)
         if report.worst > worst:
-            raise Broken("\n".join(text_maintenance.fsck_to_text(report)))
+            raise Broken("\n".join(maintenance_text.fsck_to_text(report)))
 
     async def check_bucket(self, bucket: str, possible: Possible, *, made: bool = True) -> None:
         """Every key has a value that it may have, each that is listed can be read, and no other is. *made*: the bucket

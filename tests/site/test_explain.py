@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.text_explain import to_dict, to_text
+from gateway.cli.text.explain import to_dict, to_text
 from gateway.engine.types import ExpectedDigests, ObjectMeta
 from gateway.errors import InvalidArgument, NoSuchBucket, NoSuchUser
 from gateway.site.admin.explain import explain

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
-from gateway.cli.text_lost_objects import to_text
+from gateway.cli.text.lost_objects import to_text
 from gateway.errors import InvalidArgument, Unavailable
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.cli.text_replication import to_dict, to_text
+from gateway.cli.text.replication import to_dict, to_text
 from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
 from gateway.site.replication_status import (
     BackendUse,

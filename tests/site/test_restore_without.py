@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.text_restore import to_dict, to_text
+from gateway.cli.text.restore import to_dict, to_text
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.site.admin import restore as restore_module
 from gateway.site.admin.backup import backup

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import text_server_status
+from gateway.cli.text import server_status as server_status_text
 from gateway.site.admin import server_status
 from tests.endpoint import run_entrepot, started
 from tests.site.running import change_config, watch
@@ -28,11 +28,11 @@ def read_status(monkeypatch: pytest.MonkeyPatch, **processes: dict[str, Any]) ->
 
 def test_processes_with_another_config_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     status = read_status(monkeypatch, keeper=process("new"), worker=process("old"), late=process(""))
-    assert text_server_status.to_text(status, "new") == [
+    assert server_status_text.to_text(status, "new") == [
         "config: worker runs old, not new",
         "config: late runs none yet, not new",
     ]
-    facts = text_server_status.to_dict(status)
+    facts = server_status_text.to_dict(status)
     assert facts["serving"]["config"] == "new"
     assert facts["other_configs"] == {"worker": "old", "late": ""}
 
@@ -41,7 +41,7 @@ def test_an_unusable_backend_is_reported_once_for_each_reason(monkeypatch: pytes
     status = read_status(
         monkeypatch, keeper=process("new", disk="gone"), one=process("new", disk="gone"), two=process("new", disk="x")
     )
-    assert text_server_status.to_text(status, "new") == [
+    assert server_status_text.to_text(status, "new") == [
         "backend disk: NOT USABLE as it should be: gone (reported by keeper, one)",
         "backend disk: NOT USABLE as it should be: x (reported by two)",
     ]
@@ -53,7 +53,7 @@ def test_a_supervisor_that_does_not_answer_is_reported(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(server_status, "read_serving", lambda folder: SERVING)
     monkeypatch.setattr(server_status, "_read_health", silent)
-    assert text_server_status.to_text(server_status.read_server_status(Path("site")), "new") == [
+    assert server_status_text.to_text(server_status.read_server_status(Path("site")), "new") == [
         "serving: it does not answer: nobody listens"
     ]
 
