@@ -12,12 +12,13 @@ the logs. To be killed anywhere in this leaves the logs unchanged, and to do it 
 a backend answers its first call, and before each listing.
 
 **A deleted value that comes back.** The process that put a value logs its own deletion of it, so its recovery skips the
-value. A deletion by another process (the sweeper) is not in that log. So a value that was put and acknowledged, then
-deleted by another process, and whose putter died before its log was reset, is written again. That is a leak, and never
-a wrong answer: keys are drawn at random, and nothing refers to that one any more. It is bounded: at most what two logs
-hold, and only values put within about the last `log_turn_seconds`. And it is found: the putter's session ends with its
-death, the sweep that follows lists that session's keys, and a listing first restores every directory without an owner,
-under the same lock as any other recovery, so it sees whatever a recovery could bring back.
+value. A deletion by another process (the sweeper) is not in that log, nor is one while neither log has space. So a
+value that was put and acknowledged, then deleted by another process, and whose putter died before its log was reset, is
+written again. That is a leak, and never a wrong answer: keys are drawn at random, and nothing refers to that one any
+more. It is bounded: at most what two logs hold, and only values put within about the last `log_turn_seconds`. And it is
+found: the putter's session ends with its death, the sweep that follows lists that session's keys, and a listing first
+restores every directory without an owner, under the same lock as any other recovery, so it sees whatever a recovery
+could bring back.
 """
 
 from __future__ import annotations

@@ -88,9 +88,9 @@ def verify(
     if form is SignatureLocation.HEADER:
         return _verify_header(request, request.headers["authorization"], secret_of, now, region, service)
     if form is SignatureLocation.QUERY:
-        return _verify_query(request, secret_of, now, region, service)
+        return _verify_presigned(request, secret_of, now, region, service)
     if form is SignatureLocation.V2_QUERY:
-        return _verify_v2_query(request, secret_of, now)
+        return _verify_v2_presigned(request, secret_of, now)
     if form is SignatureLocation.V2_HEADER:
         raise InvalidRequest(_V2_NOT_SUPPORTED)
     raise AccessDeniedError("Access Denied: the request is not signed")
@@ -99,6 +99,7 @@ def verify(
 def _verify_header(
     request: SignedRequest, header: str, secret_of: Callable[[str], str | None], now: float, region: str, service: str
 ) -> VerifiedRequest:
+    """Verify a request whose signature is in the header Authorization."""
     parsed, signature = parse_authorization_header(header, request.headers, region, service)
     if abs(_seconds(parsed.amz_date, AuthorizationHeaderMalformed) - now) > SKEW_SECONDS:
         raise RequestTimeTooSkewed(
@@ -117,9 +118,10 @@ def _verify_header(
     return VerifiedRequest(parsed.access_key, kind, sha256, key, parsed.scope, parsed.amz_date, signature, False)
 
 
-def _verify_query(
+def _verify_presigned(
     request: SignedRequest, secret_of: Callable[[str], str | None], now: float, region: str, service: str
 ) -> VerifiedRequest:
+    """Verify a presigned URL: a request whose signature is in its query."""
     (fields, parsed, query), signature = parse_presigned_query(request.raw_query, region, service)
     signed_at, expires_at = _validity(parsed.amz_date, fields["Expires"])
     if not signed_at - SKEW_SECONDS <= now <= expires_at:
@@ -138,7 +140,7 @@ def _verify_query(
     return VerifiedRequest(parsed.access_key, kind, sha256, key, parsed.scope, parsed.amz_date, signature, True)
 
 
-def _verify_v2_query(request: SignedRequest, secret_of: Callable[[str], str | None], now: float) -> VerifiedRequest:
+def _verify_v2_presigned(request: SignedRequest, secret_of: Callable[[str], str | None], now: float) -> VerifiedRequest:
     """Verify a presigned URL of Version 2. The comparison takes constant time."""
     parsed = sigv2.parse(request, now)
     kind, sha256 = parse_content_sha256(parsed.content_sha256)

@@ -17,8 +17,6 @@ class StoredBlock(NamedTuple):
 
     policy: str
     """The policy under which it was written."""
-    size: int
-    """Sealed bytes."""
     held: frozenset[str]
     """The names of the backends that hold it."""
 

@@ -55,7 +55,7 @@ class PlacementTargets:
         """Return the backends that should hold a block that was written under *policy* and is held by *held*."""
         result = self._known.get((policy, held))
         if result is None:
-            block = StoredBlock(self.policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
+            block = StoredBlock(self.policies.get(policy, ""), frozenset(self.names[each] for each in held))
             lost = [self.names[each] for each in self.lost]
             wanted = desired(block, self._now, lost)
             result = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)

@@ -1,8 +1,9 @@
 """Copies within the journal: the new node or part shares the source's content, and no bytes are read or written.
 
-A copy changes a few rows, whatever its size: it adds one count to the run or body of the source, and none to what is
-below that. Only a slice of a body (UploadPartCopy with a range) adds a count to each run that the slice overlaps. The
-worker looks these runs up, and copies the bytes instead if there are very many. Works on rows in memory only.
+A copy changes a few rows, whatever its size: it adds one to the reference count of the source's run or body, and none
+to those of the runs of a body. Only a slice of a body (UploadPartCopy with a range) adds a count to each run that the
+slice overlaps. The worker looks these runs up, and copies the bytes instead if there are very many. Works on rows in
+memory only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gateway.journal.records.uploads import PartPut
 from gateway.journal.rows import RowKey, require
 from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
 from gateway.namespace.commands.objects import DeleteObject, delete_object, existing, name_object
-from gateway.namespace.commands.uploads import open_upload, want_part
+from gateway.namespace.commands.uploads import open_upload, prefetch_part
 from gateway.namespace.conditions import Preconditions, check_source, check_write
 from gateway.namespace.keys import check_new_key
 from gateway.namespace.paths import locate_key, object_state, prefetch_neighbours, version_state, weigh_key
@@ -27,8 +28,8 @@ from gateway.namespace.version_ids import s3_version_id
 
 
 class Source(NamedTuple):
-    """The source of a copy. An empty *version* means the current one. *node*, unless 0, is the node that the worker has
-    read, and *content*, unless None, the run or body that it had. The copy is refused with `Busy` if either differs."""
+    """The source of a copy. An empty *version* means the current one. *node* and *content* are those
+    that the worker has read; the copy is refused with `Busy` if the source has others now. 0 and None: any."""
 
     bucket: str
     key: bytes
@@ -42,7 +43,7 @@ class Copied(NamedTuple):
     """The answer of a command that copies or moves an object."""
 
     version: str | None
-    """Of the new object, as S3 shows it; None in a bucket without versioning."""
+    """The version of the new object, as S3 shows it; None in a bucket without versioning."""
     modified_ns: int
     etag: str
     size: int
@@ -117,7 +118,7 @@ def _same_tenant(one: Bucket, other: Bucket) -> None:
 
 @command(112, weight=weigh_key)
 class MoveObject(Command[Copied]):
-    """Make the object at *from_key* of *from_bucket* the current version of *key*, and delete it there as a DELETE
+    """Make the object at *from_key* of *from_bucket* the current version of *key*, and delete *from_key* as a DELETE
     does: a bucket with versioning gets a delete marker. Answers as `CopyObject`.
 
     This is one command, and not a copy followed by a deletion, so that no write to the source comes between the two.
@@ -171,7 +172,7 @@ def copy_part(command: CopyPart, tx: Tx) -> tuple[int, str | None]:
     bucket, file, source_version = _source(tx, command.source, command.user, command.root)
     if command.pieces and command.source.content is None:
         raise InvalidArgument("pieces are given without the body that they belong to")
-    want_part(tx, upload.id, command.number, [] if command.pieces else _content_row(file))
+    prefetch_part(tx, upload.id, command.number, [] if command.pieces else _content_row(file))
     into = locate_key(tx, command.bucket, command.key, command.user, command.root).bucket
     _same_tenant(bucket, into)
     if command.start < 0 or command.length < 0 or command.start + command.length > file.size:

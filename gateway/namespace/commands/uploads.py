@@ -99,7 +99,7 @@ def open_upload(
     return row
 
 
-def want_part(tx: Tx, upload: int, number: int, also: list[RowKey] | None = None) -> None:
+def prefetch_part(tx: Tx, upload: int, number: int, also: list[RowKey] | None = None) -> None:
     """Prefetch the part that is to be replaced. Raises `InvalidArgument` for a number that no part may have."""
     if not 1 <= number <= PARTS:
         raise InvalidArgument(f"a part number must be 1 to {PARTS}, not {number}")
@@ -133,7 +133,7 @@ def put_part(command: PutPart, tx: Tx) -> int:
     also: list[RowKey] = [(BLOCK, (block.id,)) for block in command.blocks]
     also.append((PART, (parse_upload_id(command.upload), command.number)))
     upload = open_upload(tx, command.bucket, command.key, command.upload, command.user, command.root, also)
-    want_part(tx, upload.id, command.number)
+    prefetch_part(tx, upload.id, command.number)
     shape, content = Shape.NONE, 0
     if command.extents:
         shape, content = Shape.RUN, tx.new_id()

@@ -32,7 +32,7 @@ QUERIES = 192
 HELD_ROWS = 8 * SLICE
 """About how many rows a walk holds for the directories above the current one. It drops others and reads them again."""
 SEEK_LEVELS = DESCENT_LEVELS
-"""Directories that the walk descends with one query, which counts as `SEEK_QUERIES`."""
+"""Directories that the walk descends with one query. That many count as `SEEK_QUERIES`, fewer in proportion."""
 SEEK_QUERIES = 32
 PAGE_BYTES = 2 << 20
 """A page ends early once its keys and prefixes have this many bytes. A thousand keys of S3 have fewer; only paths that
@@ -56,7 +56,8 @@ EmitPrefixes = Callable[[list[bytes]], None]
 
 
 def _after_name(name: bytes) -> bytes:
-    """Return where to continue after a name: no name in a directory begins with another directory's name and slash."""
+    """Return the least name that may follow *name*. Nothing follows a directory `a/` before `a0`, the byte after the
+    slash: no other name in its parent begins with `a/`."""
     return name[:-1] + b"0" if name.endswith(b"/") else name + b"\0"
 
 
@@ -71,6 +72,8 @@ class Walk:
         self._delimiter = delimiter
         self._ends_at_slash = delimiter in (b"", SLASH)
         self._ahead: dict[int, list[Row] | None] = {}
+        """The rows of small directories, fetched before the walk enters them; None for one that is not to be fetched
+        ahead."""
         self._ahead_held = 0
         """Rows of `_ahead`."""
         self._fetched_ahead = 0
@@ -81,7 +84,7 @@ class Walk:
         self._held = 0
         """Rows of all frames."""
         self._emptied = 0
-        """The frames before this one hold no rows."""
+        """An index in `_frames`: the frames before it hold no rows."""
         self._seek: Seek | None = None
 
     def first(self, after: bytes) -> bytes | None:

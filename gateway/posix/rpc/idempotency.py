@@ -17,9 +17,10 @@ size. `shares` defines how much one user may hold. A user whose share is full is
 affected. `STORE_BYTES` bounds the total, for any number of users.
 
 The file is scratch: one for each boot of the machine, never synced. A request whose row a power cut loses was sent
-before that boot. The store has a random name, which clients repeat. A store with another name that has no row for a
-repeated request reports its outcome as unknown. Times are CLOCK_MONOTONIC's, which all processes share and nobody can
-set. Each call takes about fifty microseconds on the event loop, and two milliseconds if it has to delete rows first.
+before that boot. To detect that the store was lost, it has a random name, which clients send back with their requests:
+if a repeated request names another store, and this one has no row for it, its outcome is unknown. Times are
+CLOCK_MONOTONIC's, which all processes share and nobody can set. Each call takes about fifty microseconds on the event
+loop, and two milliseconds if it has to delete rows first.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ RESPONSE_BYTES = 4 << 10
 _UNKNOWN = b""
 _TOTAL = -1
 """The user id of the row in `usage` with the sum over all users. Ids of users are not negative."""
+# The names on disk are older than those of this module: `memory` has the store's name, `answered` the rows, `once` the
+# idempotency key, `answer` the response.
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS memory (name TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answered (
