@@ -1,38 +1,63 @@
 """Write-ahead log: a small value becomes durable by one fdatasync of a log, and visible as a file that is synced later.
 
 To make one file durable takes several syncs in a row (the file, and each folder above it). To append to a preallocated
-log takes one, and the values that arrive while that one runs share the next (natural batching, no timer).
+log takes one sync. The values that arrive while that sync runs are appended together and share the next one (natural
+batching, no timer).
 
-**Theory of operation.** There are two logs, each with a `_Segment` that holds its state. One of the two is *current*
-and takes all groups. A segment goes through these states:
+Theory of operation
+-------------------
+There are two logs. Each one has a `_Segment` that holds its state. One of the two is *current*: new groups of records
+are appended to it. A segment goes through these states:
 
-    open      takes groups; `unfinished` counts the groups whose files are not made yet
-    sealed    takes no more groups: it is full, or has held records for `log_turn_seconds` (`_rotate`)
+    open      accepts groups; `unfinished` counts the groups whose files are not made yet
+    sealed    accepts no more groups: it is full (`_segment_for`), or it held records when the timer fired (`_rotate`)
     busy      sealed, no group unfinished: `_checkpoint` syncs its files and resets its log; then it is open again
-    suspect   sealed, its checkpoint failed: the log stays, and the next `_rotate` repeats the checkpoint
+    suspect   sealed, its checkpoint failed: the log is kept, and the next `_rotate` repeats the checkpoint
 
-- The event loop queues jobs and settles their futures. Two threads commit: each takes all queued jobs as one group,
-  appends the group under `_append_lock`, then makes the files. So one thread appends while the other makes files. A
-  lone small value is committed by the event loop itself while the disk is fast (`_is_quick`).
-- `_state` guards the flags of the segments. Checkpoints run in the backend's thread pool.
-- Where both segments are sealed, values are stored directly, each with its own syncs, until one is open again.
-- Deletions of keys that have a record in a log are logged too, in order (see `workdir`).
+One PUT of a small value goes through these steps:
+
+1. The backend verifies the value's CRC32C and calls `put`, on the event loop. `_submit` appends a `_Job` to the queue
+   `_pending`, and submits a call of `_commit` to the two threads. A lone value is committed on the event loop instead
+   if it is small and the disk is fast (`_is_quick`).
+2. `_commit_group` acquires `_append_lock` and removes all queued jobs from the queue, up to the limits of a group
+   (`_next_group`).
+3. `_segment_for` returns the current segment. If that has no space for the group, it seals the segment and makes the
+   other one current. If the other one is still sealed, the group is stored without a log in the backend's thread pool:
+   each of its values with its own syncs.
+4. `_append` writes the group's records to the log and syncs the log. The value is durable now. If this fails, the
+   puts of the group raise the error, and no file is made. `_append_lock` is released, so the other thread can append
+   the next group.
+5. `_make_visible` writes the value to a preallocated file, without a sync, and renames that file to its key.
+6. `_settle` completes the job's future on the event loop, and `put` returns to its caller.
+7. Later the segment is sealed. When all its groups have passed step 5, `_checkpoint` syncs the files and their folders
+   in the backend's thread pool, and then resets the log.
+
+`_state` guards the flags of the segments.
+
+**Why deletions are logged.** A recovery writes the value of a key's last record again if its file is missing. So it
+would bring back a file that was deleted while a log held its record. A deletion of such a key is therefore logged
+before the file is removed, and recovery skips a key whose last record is a deletion. Other deletions need no record.
+`workdir` covers deletions by another process.
+
+**Why logs are rotated by time.** A log that fills slowly would hold its records without limit, and a recovery has to
+compare all of them with their files. So a timer seals the current segment each `log_turn_seconds` if it holds records.
+This bounds the work of a recovery, and the time in which a deletion by another process can be undone by one (see
+`workdir`). Once nothing was put for that long, `on_idle` is called, and the backend returns the logs' space to the disk
+until the next small put.
 
 **The crash argument.** For each value, in this order: (1) its record is durable in the log; (2) its file appears under
 its key by one rename, unsynced; (3) the put returns; later (4) the file and its folders are synced; (5) the log is
 reset.
+
 - Killed before 1 ends: the put was not acknowledged, and no file is visible.
 - Killed, or the power cut, between 1 and 5: the record is in a log without an owner. A power cut may leave the file
-  missing, empty or torn; `workdir.restore` compares it with the record and writes it anew before anything is read. As
-  no file appears before its record is durable, each torn file has a record that repairs it.
+  missing, empty or torn. `workdir.restore` compares the file with the record and writes it again before anything is
+  read. As no file appears before its record is durable, each torn file has a record that repairs it.
 - Between 4 and 5 the file is durable, and agrees with the record.
-- 5 happens only when every group of that log has passed 2 (`unfinished` is 0), so no value loses its record before its
-  file was among those that 4 synced.
-- Where 4 fails, the page cache may show bytes that never reached the disk, and a second sync would report success. So
-  a suspect segment's files are written anew from its log, and the log stays until that has succeeded.
-
-A log with records is rotated at least each `log_turn_seconds`, which bounds the work of a recovery. Once nothing was
-put for that long, `on_idle` is called, and the backend returns the logs' space to the disk until the next small put.
+- 5 happens only when every group of that log has passed 2 (`unfinished` is 0). So no value loses its record before 4
+  has synced its file.
+- If 4 fails, the page cache may show bytes that never reached the disk, and a second sync would report success. So the
+  files of a suspect segment are written again from its log, and the log is kept until that has succeeded.
 """
 
 from __future__ import annotations
@@ -79,9 +104,9 @@ class _Segment:
     keys: set[str] = field(default_factory=set)
     """Keys whose records the log holds."""
     unfinished: int = 0
-    """Groups in the log whose files are not made yet."""
+    """Number of groups in the log whose files are not made yet."""
     sealed: bool = False
-    """Takes no more groups until it is reset."""
+    """Accepts no more groups until it is reset."""
     busy: bool = False
     """A checkpoint is queued or runs."""
     suspect: bool = False
@@ -103,7 +128,8 @@ class WriteAheadLog:
         *,
         on_loop: bool,
     ) -> None:
-        """*workdir* has its logs prepared. *pool* runs what may take long. *store* stores a value without a log.
+        """*workdir* has its logs prepared. *pool* runs checkpoints, refills, and what is stored without a log. *store*
+        stores a value without a log.
         *on_idle* is called on the event loop when nothing was put for `log_turn_seconds` and the logs are empty.
         *on_loop*: a lone small value may be stored on the event loop (`_is_quick`)."""
         self._root, self._workdir, self._pool, self._store = root, workdir, pool, store
@@ -120,23 +146,27 @@ class WriteAheadLog:
         self._timer: asyncio.TimerHandle | None = None
         self._on_idle = on_idle
         self._rotate_seconds = timing.log_turn_seconds
+        """A log with records is sealed and checkpointed at this interval, even if it has space left. This bounds the
+        work of a recovery (see the head of this module)."""
         self._loop_commit_seconds = timing.loop_commit_seconds if on_loop else 0.0
         self._hiccup_seconds = timing.hiccup_seconds
         self._mean_commit_seconds = timing.hiccup_seconds
-        """How long small groups took lately: a moving mean in which the last one has a weight of 1/8."""
+        """The time to commit a small group: a moving mean in which the last group has a weight of 1/8."""
 
     def put(self, entry: WalEntry) -> asyncio.Future[None]:
         """Log and store a value. It is durable and visible when the future is done."""
         return self._submit(entry)
 
     def delete(self, key: str) -> asyncio.Future[None] | None:
-        """Log the deletion and remove the file. Return None, and do nothing, if no log has a record of *key*."""
+        """Log the deletion of *key*, then remove the file; the future completes after both. Return None, and do
+        nothing, if no log has a record of *key*: then no recovery could write the file again."""
         if not any(key in segment.keys for segment in self._segments):
             return None
         return self._submit(WalEntry(DELETED, key, (), 0, 0))
 
     async def close(self) -> None:
-        """Sync what the logs hold and reset them. What cannot be synced stays in them for the next owner."""
+        """Sync the files of both logs and reset the logs. A log whose files cannot be synced keeps its records for the
+        next owner."""
         if self._timer is not None:
             self._timer.cancel()
         await self._loop.run_in_executor(self._pool, self._finish_all)
@@ -187,14 +217,14 @@ class WriteAheadLog:
     # ---- in the two threads, or on the event loop ---------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Commit a group, and settle it on the event loop. Each job submits one call of this; a call finds nothing to
-        do where an earlier one took its job along."""
+        """Commit a group, and settle it on the event loop. Each job submits one call of this. A call finds an empty
+        queue if an earlier call has committed its job with others."""
         if group := self._commit_group():
             self._loop.call_soon_threadsafe(self._settle, group)
 
     def _commit_group(self) -> list[_Job]:
-        """Take all queued jobs, log them with one sync, and make their files. Return those that are to be settled: none
-        where the queue was empty, or where neither log has space and the pool stores them without one."""
+        """Log all queued jobs with one sync, and make their files. Return the jobs that the caller has to settle. There
+        are none if the queue was empty, or if neither log has space and the pool stores the jobs without a log."""
         started = time.perf_counter()
         with self._append_lock:
             group, needed = self._next_group()
@@ -225,7 +255,7 @@ class WriteAheadLog:
                 job.error = self._to_caller_error(error, self._workdir.path)
 
     def _next_group(self) -> tuple[list[_Job], int]:
-        """Take the next group from the queue; return it with the bytes of log that it needs."""
+        """Remove the next group from the queue. Return it and the number of bytes that it needs in a log."""
         group: list[_Job] = []
         needed = PAGE
         while self._pending and len(group) < GROUP_ENTRIES_MAX:
@@ -238,7 +268,8 @@ class WriteAheadLog:
         return group, needed
 
     def _segment_for(self, needed: int) -> _Segment | None:
-        """Return the segment that takes the next group, with that group counted; None while neither has space."""
+        """Return the segment to append the next group to, and count the group there as unfinished. Return None if
+        neither segment has space."""
         with self._state:
             segment = self._segments[self._current]
             if segment.sealed or segment.log.bytes_left() < needed:
@@ -288,14 +319,15 @@ class WriteAheadLog:
     # ---- rotation: in the pool ----------------------------------------------------------------------------------
 
     def _finish_group(self, segment: _Segment) -> None:
-        """Count a group whose files are made; the last one of a sealed segment begins its checkpoint."""
+        """Record that the files of a group are made. If that was the last unfinished group of a sealed segment, begin
+        the segment's checkpoint."""
         with self._state:
             segment.unfinished -= 1
             if segment.sealed and not segment.unfinished:
                 self._begin_checkpoint(segment)
 
     def _seal(self, segment: _Segment) -> None:
-        """Let no more groups into *segment*, and checkpoint it once its files are made. The caller holds `_state`."""
+        """Accept no more groups in *segment*, and checkpoint it once its files are made. The caller holds `_state`."""
         segment.sealed = True
         if not segment.unfinished:
             self._begin_checkpoint(segment)
@@ -330,10 +362,11 @@ class WriteAheadLog:
             self._state.notify_all()
 
     def _tick(self) -> None:
-        """Rotate where a log holds records; call `on_idle` where none does and no job is under way.
+        """Rotate if a log holds records. Call `on_idle` if none does and no job is unanswered.
 
-        The jobs have to be counted: a group that a thread has taken is neither queued nor among the keys yet, and once
-        the logs are discarded, deletions are not logged."""
+        The queue and the segments' keys do not show every job: a group that a thread has just removed from the queue is
+        in neither. So `_unanswered` counts the jobs. If the logs were discarded while such a group is being committed,
+        a later deletion of one of its keys would not be logged."""
         self._timer = None
         if any(segment.keys or segment.sealed for segment in self._segments):
             self._timer = self._loop.call_later(self._rotate_seconds, self._tick)
