@@ -209,10 +209,10 @@ class CopyVerbs(RewriteCopyVerbs):
                 crc64nvme = int.from_bytes(base64.b64decode(values[CRC64]), "big")
                 return file.etag, crc64nvme, values.get(algorithm, "")
         at = 0
-        for fact in self._parts(file):
-            if at == start and fact.size == length and not algorithm and fact.crc64nvme:
-                return fact.etag, fact.crc64nvme, ""
-            at += fact.size
+        for part in self._parts(file):
+            if at == start and part.size == length and not algorithm and part.crc64nvme:
+                return part.etag, part.crc64nvme, ""
+            at += part.size
         return None
 
     async def _read_all(self, found: Found, file: Content, start: int, length: int, algorithm: str | None) -> Digests:

@@ -56,7 +56,7 @@ async def test_one_put_of_two_is_enough_and_the_other_goes_on_after_the_answer()
     stored = await store(world, b"x" * 1000, write_context(world))
     (block,) = stored.blocks
     assert block.backends == SETS[frozenset({1})]
-    assert block.due > 0
+    assert block.due_ns > 0
     world.writer.commit(stored)
     assert len(await world.keys_stored(0)) == 1
     assert await world.keys_stored(1) == []
@@ -76,10 +76,10 @@ async def test_whichever_put_ends_first_counts() -> None:
 async def test_a_block_on_all_of_its_targets_is_due_only_if_more_copies_are_wanted() -> None:
     world = World(Memory(), Memory())
     (settled,) = (await store(world, b"x", write_context(world, needed=2))).blocks
-    assert (settled.backends, settled.due) == (3, 0)
+    assert (settled.backends, settled.due_ns) == (3, 0)
     (unsettled,) = (await store(world, b"x", write_context(world, is_final=False, needed=2))).blocks
     assert unsettled.backends == 3
-    assert unsettled.due > 0
+    assert unsettled.due_ns > 0
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def half_gone() -> World:
 async def test_a_put_that_fails_is_made_up_for_by_the_other(half_gone: World) -> None:
     (block,) = (await store(half_gone, b"x", write_context(half_gone))).blocks
     assert block.backends == SETS[frozenset({2})]
-    assert block.due > 0
+    assert block.due_ns > 0
 
 
 async def test_if_too_many_puts_fail_nothing_is_left_behind(half_gone: World) -> None:

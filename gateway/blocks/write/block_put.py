@@ -90,8 +90,9 @@ class BlockRef:
 async def put_block(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> tuple[NewBlock, PendingPuts]:
     """Store *sealed* on as many targets as the write needs. Once this returns, it is durable on those.
 
-    Returns the block's facts, and the puts that go on. Raises `DiskFull` if too many backends are full, and
-    `Unavailable` if too many fail; then the block is deleted again, as far as the backends allow."""
+    Returns the description of the block for its record, and the puts that are still running. Raises `DiskFull` if too
+    many backends are full, and `Unavailable` if too many fail; then the block is deleted again, as far as the backends
+    allow."""
     key = block_path(sealed.block_id)
     set_id, is_final = targets.set_id, targets.is_final
     pending_puts: PendingPuts = ()

@@ -89,14 +89,14 @@ def _add_extents(
 ) -> None:
     """Add extents of *run* to the rows of the blocks that contain them. A *new* run is not a member of any block yet,
     so no row is looked up for that."""
-    facts = {block.id: block for block in blocks}
+    new_blocks = {block.id: block for block in blocks}
     lengths: dict[bytes, int] = {}
     for extent in extents:
         lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
     for block_id, length in lengths.items():
         block = rows.get(BLOCK, (block_id,))
         if block is None:
-            block = _new_block(rows, facts[block_id], policy, number)
+            block = _new_block(rows, new_blocks[block_id], policy, number)
         joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
         rows.put(
             BLOCK,
@@ -108,13 +108,13 @@ def _add_extents(
         rows.put(MEMBER, Member(block_id, run))
 
 
-def _new_block(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
-    """Return the row of a new block without members, which the caller puts. Puts the block's row in `work`, if it is
-    due."""
-    if fact.due:
-        strays = pack_ids(fact.strays)
-        rows.put(WORK, Work(fact.id, fact.due, fact.due, 0, 0, "", b"", strays, number if strays else 0))
-    return Block(fact.id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
+def _new_block(rows: Rows, new: NewBlock, policy: int, number: int) -> Block:
+    """Return the row of a new block without members, which the caller puts. Puts a row in `work` if the block is due
+    for the mover."""
+    if new.due_ns:
+        strays = pack_ids(new.strays)
+        rows.put(WORK, Work(new.id, new.due_ns, new.due_ns, 0, 0, "", b"", strays, number if strays else 0))
+    return Block(new.id, new.ring_key, new.size, 0, 0, 0, new.crc32c, new.backends, policy, 0)
 
 
 def _pack_rewritten(record: PackRewritten, rows: Rows, number: int) -> None:

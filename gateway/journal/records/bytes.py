@@ -16,10 +16,10 @@ class NewBlock(NamedTuple):
     size: int
     crc32c: int
     backends: int
-    due: int = 0
-    """When its copies are to be brought to where they should be, in ns since 1970; 0: they are there already."""
+    due_ns: int = 0
+    """When the mover is to complete its copies, in ns since 1970. 0: all backends that should hold it do."""
     strays: tuple[int, ...] = ()
-    """If it is due: further backends that may have bytes of it, by puts that were not awaited or that failed."""
+    """If `due_ns` is set: further backends that may have bytes of it, by puts that were not awaited or that failed."""
 
 
 @record(tag=70)
