@@ -51,7 +51,10 @@ def lost(
     ] = "",
     forget: Annotated[
         bool,
-        typer.Option("--forget", help="Give the backend up for good: its copies count as deleted, and are replaced."),
+        typer.Option(
+            "--forget",
+            help="Give the backend up, irreversibly: its copies count as lost, and are made again elsewhere.",
+        ),
     ] = False,
     no_check: Annotated[
         bool,

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from gateway.site.admin.key_rotation import RotationResult
     from gateway.site.site import Site
 
-app = typer.Typer(help="The keys that seal blocks.", no_args_is_help=True)
+app = typer.Typer(
+    help="The keys of a site: ring keys seal blocks; the master key encrypts the ring keys.", no_args_is_help=True
+)
 
 
 @app.command("rotate")

@@ -49,7 +49,7 @@ def fsck(
         bool, typer.Option("--replay", help="Compare every table with a replay of the whole journal.")
     ] = False,
     mend: Annotated[
-        bool, typer.Option("--mend", help="Have absent and damaged copies repaired from good ones.")
+        bool, typer.Option("--mend", help="Report bad copies to the served site, which repairs them from good ones.")
     ] = False,
     unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
@@ -83,7 +83,7 @@ def gc(
     unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
 ) -> int:
-    """Delete now what is not used any more, instead of waiting for the keeper.
+    """Delete now what is not used any more, instead of waiting for the served site to do it.
 
     Exit status 4: a backend could not be reached or could not be listed completely; the others were cleaned up."""
     from gateway.cli.text import maintenance as maintenance_text
@@ -106,7 +106,7 @@ def backup(
     folder: SiteArgument,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty folder.", show_default=False)],
     keep_days: Annotated[
-        float, typer.Option("--keep-days", min=0, max=3_650, help="How long the blocks that it names are kept.")
+        float, typer.Option("--keep-days", min=0, max=3_650, help="How long the blocks that the backup names are kept.")
     ] = 30.0,
     json: Json = False,
 ) -> int:
@@ -130,7 +130,9 @@ def backup(
 
 
 def restore(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="What `backup` made.", show_default=False)],
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="The folder that `entrepot backup` wrote.", show_default=False)
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
     master_key: Annotated[
         Path, typer.Option("--master-key", metavar="FILE", help="The site's master key.", show_default=False)
@@ -160,8 +162,8 @@ def restore(
 ) -> None:
     """Restore the backup in TARGET as a site in DIR: the same site, in a new incarnation.
 
-    The restored site takes over the backends, and the original site ends. Nothing names data that was written after
-    the backup. Nothing is written outside DIR except the backends' markers."""
+    The restored site takes over the backends, and the original site stops serving within seconds. Data that was written
+    after the backup is not in the restored site. Nothing is written outside DIR except the backends' markers."""
     from gateway.cli.text import restore as restore_text
     from gateway.site.admin.restore import restore as restore_site
     from gateway.timing import timing_from_environment

@@ -112,9 +112,10 @@ def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
     print_line(f"secret key: in {secret}" if secret.exists() else "secret key: no longer kept in the site's folder")
     print_line(f"metrics: {serving.metrics}")
     print_line("try:")
+    secret_key = f"$(cat {shlex.quote(str(secret))})" if secret.exists() else "SECRET_KEY"
     print_line(
         f"  export AWS_ENDPOINT_URL={at} AWS_DEFAULT_REGION={region} AWS_ACCESS_KEY_ID={serving.root_access_key}"
-        f" AWS_SECRET_ACCESS_KEY=$(cat {shlex.quote(str(secret))})"
+        f" AWS_SECRET_ACCESS_KEY={secret_key}"
     )
     print_line("  aws s3 mb s3://first && aws s3 cp README.md s3://first/ && aws s3 ls s3://first")
     print_line(f"  curl {serving.metrics}/readyz")

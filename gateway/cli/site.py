@@ -34,7 +34,8 @@ def init(
     ],
     name: Annotated[str, typer.Option("--name", help="The name of the site, for people.")] = "entrepot",
     sealing: Annotated[
-        str, typer.Option("--sealing", help="How blocks are sealed: aes-256-gcm, or tagged for readable blocks.")
+        str,
+        typer.Option("--sealing", help="How blocks are sealed: aes-256-gcm (encrypted), or tagged (not encrypted)."),
     ] = "aes-256-gcm",
     json: Json = False,
 ) -> None:
@@ -69,7 +70,7 @@ def takeover(
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", help="Take over: the other copy of this folder ends, and its records stay in its own folder."
+            "--yes", help="Take over: the other copy of this folder stops serving. Its records stay in its own folder."
         ),
     ] = False,
     json: Json = False,

@@ -23,7 +23,12 @@ app.add_typer(key_app, name="key")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)]
 AccessKey = Annotated[
     str | None,
-    typer.Option("--access-key", metavar="KEY", help="The new access key. [default: random]", show_default=False),
+    typer.Option(
+        "--access-key",
+        metavar="KEY",
+        help="The new access key, with --secret-key-file. [default: random]",
+        show_default=False,
+    ),
 ]
 SecretFile = Annotated[
     Path | None,

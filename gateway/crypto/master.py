@@ -94,7 +94,7 @@ def _read(path: Path) -> list[MasterKey]:
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"the master key file {path} cannot be read: {error}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Misconfigured(f"the master key file {path} is open to others: `chmod 600 {path}`")
+        raise Misconfigured(f"the master key file {path} can be read by other users: `chmod 600 {path}`")
     return _parse_all(text, path)
 
 
