@@ -28,7 +28,7 @@ One PUT of a small value goes through these steps:
    puts of the group raise the error, and no file is made. `_append_lock` is released, so the other thread can append
    the next group.
 5. `_make_visible` writes the value to a preallocated file, without a sync, and renames that file to its key.
-6. `_settle` completes the job's future on the event loop, and `put` returns to its caller.
+6. `_complete` completes the job's future on the event loop, and `put` returns to its caller.
 7. Later the segment is sealed. When all its groups have passed step 5, `_checkpoint` syncs the files and their folders
    in the backend's thread pool, and then resets the log.
 
@@ -200,11 +200,11 @@ class WriteAheadLog:
     def _commit_lone(self) -> None:
         """Commit the only job on the event loop; in a thread if others have come."""
         if self._unanswered == 1:
-            self._settle(self._commit_group())
+            self._complete(self._commit_group())
         else:
             self._threads.submit(self._commit)
 
-    def _settle(self, group: Sequence[_Job]) -> None:
+    def _complete(self, group: Sequence[_Job]) -> None:
         """Complete the futures of *group*; on the event loop."""
         self._unanswered -= len(group)
         for job in group:
@@ -220,7 +220,7 @@ class WriteAheadLog:
         """Commit a group, and settle it on the event loop. Each job submits one call of this. A call finds an empty
         queue if an earlier call has committed its job with others."""
         if group := self._commit_group():
-            self._loop.call_soon_threadsafe(self._settle, group)
+            self._loop.call_soon_threadsafe(self._complete, group)
 
     def _commit_group(self) -> list[_Job]:
         """Log all queued jobs with one sync, and make their files. Return the jobs that the caller has to settle. There
@@ -306,7 +306,7 @@ class WriteAheadLog:
                 self._root.remove(job.entry.key)
         except Exception as error:  # noqa: BLE001 (any error goes to the caller)
             job.error = self._to_caller_error(error, job.entry.key, job.entry.key)
-        self._loop.call_soon_threadsafe(self._settle, [job])
+        self._loop.call_soon_threadsafe(self._complete, [job])
 
     def _to_caller_error(self, error: Exception, path: str, key: str | None = None) -> Exception:
         """Return the error that the caller gets: an `OSError` becomes a `BackendError`."""

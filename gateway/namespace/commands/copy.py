@@ -173,8 +173,8 @@ def copy_part(command: CopyPart, tx: Tx) -> tuple[int, str | None]:
     if command.pieces and command.source.content is None:
         raise InvalidArgument("pieces are given without the body that they belong to")
     prefetch_part(tx, upload.id, command.number, [] if command.pieces else _content_row(file))
-    into = locate_key(tx, command.bucket, command.key, command.user, command.root).bucket
-    _same_tenant(bucket, into)
+    to_bucket = locate_key(tx, command.bucket, command.key, command.user, command.root).bucket
+    _same_tenant(bucket, to_bucket)
     if command.start < 0 or command.length < 0 or command.start + command.length > file.size:
         raise InvalidRange(f"{command.start}-{command.start + command.length - 1}", file.size)
     shape, content = share(tx, file, command.start, command.length, command.pieces)
@@ -187,14 +187,14 @@ def copy_part(command: CopyPart, tx: Tx) -> tuple[int, str | None]:
     return tx.at_ns, source_version
 
 
-def share(tx: Tx, file: File, start: int, length: int, found: Sequence[Piece] = ()) -> tuple[int, int]:
+def share(tx: Tx, file: File, start: int, length: int, known: Sequence[Piece] = ()) -> tuple[int, int]:
     """Return the shape and id of content that consists of *length* plain bytes of the file from *start* on: the file's
-    own, or a new body of slices of it. *found*: the pieces of that range; if empty, they are looked up."""
+    own, or a new body of slices of it. *known*: the pieces of that range; if empty, they are looked up."""
     if length == 0:
         return Shape.NONE, 0
     if length == file.size:
         return file.shape, file.content
-    pieces = found or slice_content(tx.rows, file.shape, file.content, start, length)
+    pieces = known or slice_content(tx.rows, file.shape, file.content, start, length)
     if sum(piece.length for piece in pieces) != length:
         raise InvalidArgument("the pieces do not make up the range")
     tx.prefetch([(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in pieces)])

@@ -79,12 +79,12 @@ class Walk:
         self._fetched_ahead = 0
         """Rows that were added to `_ahead` in this turn."""
         self._path = bytearray()
-        """Of the deepest frame."""
+        """The path of the deepest frame."""
         self._frames: list[Frame] = []
         self._held = 0
         """Rows of all frames."""
-        self._emptied = 0
-        """An index in `_frames`: the frames before it hold no rows."""
+        self._first_held = 0
+        """The index in `_frames` of the first frame that may hold rows."""
         self._seek: Seek | None = None
 
     def first(self, after: bytes) -> bytes | None:
@@ -99,14 +99,14 @@ class Walk:
 
     def begin(self, low: bytes) -> None:
         """Continue at *low*, regardless of the current position."""
-        self._frames, self._held, self._emptied = [], 0, 0
+        self._frames, self._held, self._first_held = [], 0, 0
         self._path.clear()
         self._ahead, self._ahead_held = {}, 0
         self._seek = None
         if low.startswith(self._prefix):
-            above = split(directory_of(self._prefix))[:-1]
-            self._seek = Seek(low, split(low)[:-1], len(above), self._root)
-            if not above:
+            base_names = split(directory_of(self._prefix))[:-1]
+            self._seek = Seek(low, split(low)[:-1], len(base_names), self._root)
+            if not base_names:
                 self._enter_base(self._root)
 
     def turn(self, room: int, emit_rows: EmitRows, emit_prefixes: EmitPrefixes) -> bool:
@@ -119,6 +119,7 @@ class Walk:
         while self._seek is not None and self._reads.count < last:
             self._descend(self._seek)
         while self._frames:
+            # What was fetched ahead is emitted first: the next turn would have to keep it.
             used_up = self._reads.count >= last or (self._fetched_ahead >= MOST_AHEAD and not self._ahead)
             if room <= 0 or used_up:
                 return True
@@ -137,12 +138,12 @@ class Walk:
         """Enter a directory, whose path the walk's path is already. If too many rows are held, those of the frames
         closest to the root are dropped, to be read again later."""
         frames = self._frames
-        while self._held > HELD_ROWS and self._emptied < len(frames):
-            above = frames[self._emptied]
-            if above.at < len(above.rows):
-                above.low, above.more = bytes(above.rows[above.at][0]), True
-            self._set_rows(above, [])
-            self._emptied += 1
+        while self._held > HELD_ROWS and self._first_held < len(frames):
+            upper = frames[self._first_held]
+            if upper.at < len(upper.rows):
+                upper.low, upper.more = bytes(upper.rows[upper.at][0]), True
+            self._set_rows(upper, [])
+            self._first_held += 1
         frames.append(frame)
         self._held += len(frame.rows)
 
@@ -150,7 +151,7 @@ class Walk:
         self._set_rows(frame, [])
         frames = self._frames
         frames.pop()
-        self._emptied = min(self._emptied, max(0, len(frames) - 1))
+        self._first_held = min(self._first_held, max(0, len(frames) - 1))
         del self._path[frames[-1].end if frames else 0 :]
 
     def _set_rows(self, frame: Frame, rows: list[Row]) -> None:
@@ -175,14 +176,14 @@ class Walk:
         found = self._nodes(seek.node, names)
         for name, node in zip(names, found, strict=False):
             end = seek.end + len(name)
-            if seek.at >= seek.above:
+            if seek.at >= seek.base_depth:
                 if 0 <= rolled <= end - len(self._delimiter):
                     return self._end_seek(seek)  # a common prefix covers everything below
                 self._frames[-1].low = _after_name(name)
                 self._path += name
                 batch = SLICE if self._ends_at_slash else FIRST_BATCH
                 self._push(Frame(node, end, b"", None, batch))
-            elif seek.at == seek.above - 1:
+            elif seek.at == seek.base_depth - 1:
                 self._enter_base(node)
             seek.at, seek.node, seek.end = seek.at + 1, node, end
         if len(found) < len(names) or seek.at == len(seek.names):
@@ -207,7 +208,7 @@ class Walk:
         counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (frame.node,))
         subdirs, entries = counts[0]
         frame.batch = min(frame.batch * 4, SLICE)
-        if self._delimiter == SLASH and subdirs * 8 > entries * 7:
+        if self._delimiter == SLASH and subdirs * 8 > entries * 7:  # nearly all are directories
             names = self._table.directories(*place)
             if names is not None:
                 return self._roll_up(frame, names, most, emit_prefixes)
@@ -330,8 +331,8 @@ class Walk:
                 return
 
     def _small(self, nodes: list[int], room: int) -> list[int]:
-        """Return the first of *nodes* that are small and together have at most *room* rows, up to the first that is not
-        small."""
+        """Return the first of *nodes* that are small, until they have about *room* rows, or one is not small. The first
+        one that is left out is not to be fetched ahead."""
         sql = f"SELECT d.id, d.{self._table.count} FROM json_each(?) j CROSS JOIN dir d ON d.id = j.value"
         counts: dict[int, int] = dict(self._reads.query(sql, (json.dumps(nodes[:AHEAD]),)))
         most = SMALL if self._ends_at_slash else FIRST_BATCH

@@ -78,14 +78,14 @@ class CountedReads:
 class Seek:
     """The descent to the key at which a walk begins."""
 
-    __slots__ = ("above", "at", "end", "low", "names", "node")
+    __slots__ = ("at", "base_depth", "end", "low", "names", "node")
 
-    def __init__(self, low: bytes, names: list[bytes], above: int, root: int) -> None:
+    def __init__(self, low: bytes, names: list[bytes], base_depth: int, root: int) -> None:
         self.low = low
         self.names = names
         """The names of the key's directories."""
-        self.above = above
-        """How many of them belong to the prefix's directory."""
+        self.base_depth = base_depth
+        """How many of them lead to the directory in which the prefix ends."""
         self.at = 0
         """How many of them were descended."""
         self.end = 0

@@ -8,9 +8,10 @@
 
 `claim` inserts a claimed row. `keep` makes it kept. `drop` deletes it, if nothing was changed. If a response does not
 fit, or the file does not accept it, the row becomes unknown: the change was made, so a repeated request gets an error
-which says that its outcome is unknown (`CommitterGone`), and is not run. Kept and unknown rows are deleted after
-`kept_seconds`. A claimed row stays while its session lives. Once the session has ended, so that all its later commits
-are refused, the row becomes unknown, and stays for `kept_seconds` from when a worker noticed that.
+which says that its outcome is unknown (`CommitterGone`, the error for all such cases), and is not run. Kept and unknown
+rows are deleted after `kept_seconds`. A claimed row stays while its session lives. Once the session has ended, so that
+all its later commits are refused, the row becomes unknown, and stays for `kept_seconds` from when a worker noticed
+that.
 
 Each row is charged to its user: when it is claimed, for the expected size of the response, and later for the actual
 size. `shares` defines how much one user may hold. A user whose share is full is refused with `Busy`; the others are not
@@ -182,7 +183,7 @@ class IdempotencyStore:
 
     def _keep(self, key: bytes, response: bytes) -> None:
         charge = _charge(response)
-        if self._settle(key, response, charge, "AND charged >= ?2"):
+        if self._update_row(key, response, charge, "AND charged >= ?2"):
             return  # it fits into the charge of the claim
         with _Transaction(self._file):
             row = self._file.execute("SELECT user, charged FROM answered WHERE once = ?", (key,)).fetchone()
@@ -192,9 +193,9 @@ class IdempotencyStore:
             used, total = self._file.execute(_USAGE, (user,)).fetchone()
             if not fits(charge, used - before, total - before, self._bytes_most):
                 response, charge = _UNKNOWN, ROW_BYTES
-            self._settle(key, response, charge)
+            self._update_row(key, response, charge)
 
-    def _settle(self, key: bytes, response: bytes, charge: int, condition: str = "") -> bool:
+    def _update_row(self, key: bytes, response: bytes, charge: int, condition: str = "") -> bool:
         """Update the row of *key*. Returns whether it exists and meets the SQL *condition*."""
         cursor = self._file.execute(
             f"UPDATE answered SET answer = ?1, charged = ?2, expires = ?3 WHERE once = ?4 {condition}",
@@ -222,7 +223,7 @@ class IdempotencyStore:
             if remove:
                 self._file.execute("DELETE FROM answered WHERE once = ?", (key,))
             else:
-                self._settle(key, _UNKNOWN, ROW_BYTES)
+                self._update_row(key, _UNKNOWN, ROW_BYTES)
             del self._unwritten[key]
 
     def _expire(self, now: float, rows_most: int = DELETED_AT_ONCE) -> bool:
@@ -241,7 +242,7 @@ class IdempotencyStore:
                     expires = now + self._kept_seconds
                     self._file.execute("UPDATE answered SET expires = ? WHERE once = ?", (expires, key))
                 else:
-                    self._settle(key, _UNKNOWN, ROW_BYTES)
+                    self._update_row(key, _UNKNOWN, ROW_BYTES)
         return True
 
     def close(self) -> None:
