@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -140,6 +141,14 @@ def ready(endpoint: Endpoint) -> bool:
 def processes(endpoint: Endpoint) -> dict[str, dict[str, Any]]:
     """The processes under the supervisor, by name."""
     return dict(watch(endpoint, "/healthz")[1]["processes"])
+
+
+def kill_supervisor(endpoint: Endpoint, supervisor: subprocess.Popen[bytes]) -> None:
+    """Kill the supervisor alone, and wait until the processes under it have noticed that and have ended."""
+    pids = [each["pid"] for each in processes(endpoint).values()]
+    supervisor.kill()
+    supervisor.wait()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the processes to end")
 
 
 def counted(endpoint: Endpoint, name: str, **labels: str) -> float:

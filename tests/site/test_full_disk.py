@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from gateway.timing import VARIABLE
 from tests.backends.mounts import mounted
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import client, lines, processes, until, watch
+from tests.site.running import client, kill_supervisor, lines, until, watch
 
 DISK = "224m"
 UNHURRIED = {VARIABLE: ""}
@@ -114,9 +114,7 @@ def test_a_site_on_a_full_disk_is_started_reads_and_deletes(site: Path, ended: s
             reads_and_deletes(endpoint, content, [f"small {n}" for n in range(10)])
             commands_work(site)
         if ended.startswith("killed"):
-            pids = [each["pid"] for each in processes(endpoint).values()]
-            process.kill(), process.wait()
-            until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the processes to end")
+            kill_supervisor(endpoint, process)
     if ended.endswith("before"):
         fill(site)
     commands_work(site)  # with a committer of their own

@@ -16,7 +16,7 @@ from gateway.journal.sqlite.schema import STEPS
 from tests.endpoint import run_entrepot, started
 from tests.files import block_files, files_below
 from tests.new_sites import new_site
-from tests.site.running import change_config, client, counted, until
+from tests.site.running import change_config, client, counted, kill_supervisor, until
 
 
 def disk_bytes(folder: Path) -> int:
@@ -73,7 +73,7 @@ def test_what_gc_would_do_is_told_first_and_is_then_done(tmp_path: Path) -> None
         for n in range(10):
             s3.put_object(Bucket="kept", Key=f"{n}", Body=bytes(200_000))
         s3.delete_objects(Bucket="kept", Delete={"Objects": [{"Key": f"{n}"} for n in range(9)]})
-        process.kill(), process.wait()
+        kill_supervisor(endpoint, process)
     before = block_files(site / "blocks")
     would = json.loads(run_entrepot("gc", str(site), "--dry-run", "--json").stdout)
     assert would["freed"] or would["blocks"]
