@@ -102,7 +102,7 @@ class Local(base.Backend):
         if wal_bytes and wal_bytes < LOG_BYTES_MIN:
             raise ValueError(f"a write-ahead log has at least {LOG_BYTES_MIN} bytes, not {wal_bytes}")
         root = await asyncio.to_thread(Root, path, name, make=make)
-        on_loop = await asyncio.to_thread(root.device) == loop_device
+        on_loop = root.device == loop_device
         self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, on_loop=on_loop, timing=timing)
         try:
             await self._run(values.prepare, root, make=make)

@@ -49,16 +49,14 @@ class Root:
         self._absolute_path = os.path.abspath(path)
         self.name = name
         self.fd = open_root(path, name, make=make)
+        self.device = os.fstat(self.fd).st_dev
+        """The number of the file system that the folder is on."""
         self._sync_all = SyncFs()
         self._open_cached = OpenCached()
         self._direct = DirectWriter()
 
     def close(self) -> None:
         os.close(self.fd)
-
-    def device(self) -> int:
-        """Return the number (st_dev) of the file system that the folder is on."""
-        return os.fstat(self.fd).st_dev
 
     def check_still_at_path(self) -> None:
         """Check that this folder is still the one at its path. Raises `Misconfigured` where it is not: its disk was

@@ -37,7 +37,7 @@ One PUT of a small value goes through these steps:
 **Why deletions are logged.** A recovery writes the value of a key's last record again if its file is missing. So it
 would bring back a file that was deleted while a log held its record. A deletion of such a key is therefore logged
 before the file is removed, and recovery skips a key whose last record is a deletion. Other deletions need no record.
-`workdir` covers deletions by another process.
+`workdir` covers deletions by another process, and those while neither log has space.
 
 **Why logs are rotated by time.** A log that fills slowly would hold its records without limit, and a recovery has to
 compare all of them with their files. So a timer seals the current segment each `log_turn_seconds` if it holds records.
@@ -151,7 +151,8 @@ class WriteAheadLog:
         self._loop_commit_seconds = timing.loop_commit_seconds if on_loop else 0.0
         self._hiccup_seconds = timing.hiccup_seconds
         self._mean_commit_seconds = timing.hiccup_seconds
-        """The time to commit a small group: a moving mean in which the last group has a weight of 1/8."""
+        """The time to commit a small group: a moving mean in which the last group has a weight of 1/8. It has no lock,
+        since it does no harm if one of two groups is not counted."""
 
     def put(self, entry: WalEntry) -> asyncio.Future[None]:
         """Log and store a value. It is durable and visible when the future is done."""
@@ -217,14 +218,14 @@ class WriteAheadLog:
     # ---- in the two threads, or on the event loop ---------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Commit a group, and settle it on the event loop. Each job submits one call of this. A call finds an empty
+        """Commit a group, and complete it on the event loop. Each job submits one call of this. A call finds an empty
         queue if an earlier call has committed its job with others."""
         if group := self._commit_group():
             self._loop.call_soon_threadsafe(self._complete, group)
 
     def _commit_group(self) -> list[_Job]:
-        """Log all queued jobs with one sync, and make their files. Return the jobs that the caller has to settle. There
-        are none if the queue was empty, or if neither log has space and the pool stores the jobs without a log."""
+        """Log all queued jobs with one sync, and make their files. Return the jobs that the caller has to complete.
+        There are none if the queue was empty, or if neither log has space, so that the pool stores the jobs."""
         started = time.perf_counter()
         with self._append_lock:
             group, needed = self._next_group()

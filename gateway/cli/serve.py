@@ -102,17 +102,18 @@ def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
     from gateway.site.paths import ROOT_SECRET
 
     secret = (serving.folder / ROOT_SECRET).absolute()
+    kept = secret.exists()
     if as_json:
         facts = {"endpoint": serving.endpoint, "access_key": serving.root_access_key, "metrics": serving.metrics}
-        print_result({**facts, "secret_key_file": str(secret) if secret.exists() else None}, as_json=True, text=list)
+        print_result({**facts, "secret_key_file": str(secret) if kept else None}, as_json=True, text=list)
         return
     at, region = serving.endpoint, config.site.region
     print_line(f"endpoint: {at}")
     print_line(f"access key: {serving.root_access_key}")
-    print_line(f"secret key: in {secret}" if secret.exists() else "secret key: no longer kept in the site's folder")
+    print_line(f"secret key: in {secret}" if kept else "secret key: no longer kept in the site's folder")
     print_line(f"metrics: {serving.metrics}")
     print_line("try:")
-    secret_key = f"$(cat {shlex.quote(str(secret))})" if secret.exists() else "SECRET_KEY"
+    secret_key = f"$(cat {shlex.quote(str(secret))})" if kept else "SECRET_KEY"
     print_line(
         f"  export AWS_ENDPOINT_URL={at} AWS_DEFAULT_REGION={region} AWS_ACCESS_KEY_ID={serving.root_access_key}"
         f" AWS_SECRET_ACCESS_KEY={secret_key}"

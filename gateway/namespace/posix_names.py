@@ -9,7 +9,7 @@ get an escape, which begins with `%%` and a letter:
     %%N…~HEX %%O…~HEX   the same, too long: as much of its beginning as fits, and the BLAKE2b-128 of the whole
 
 A name that reads like an escape but is not meant as one is escaped too, so that the way back is always plain. A long
-name's way back is a look-up: the names with that beginning whose digest is that (`UnescapedName.fits`).
+name's way back is a look-up: the names with that beginning whose digest is that (`UnescapedName.matches_name`).
 """
 
 from __future__ import annotations

@@ -245,23 +245,23 @@ def request(folder: Path, timing: Timing | None = None) -> Outcome:
     serving = read_serving(folder)
     if serving is None:
         raise Misconfigured(f"{folder} is not being served: its config is read when it is")
-    question = folder / "run" / f"reload-{secrets.token_hex(8)}.{REQUEST_SUFFIX}"
-    response = question.with_suffix(f".{RESPONSE_SUFFIX}")
-    write_file(question, "")
+    request_file = folder / "run" / f"reload-{secrets.token_hex(8)}.{REQUEST_SUFFIX}"
+    response_file = request_file.with_suffix(f".{RESPONSE_SUFFIX}")
+    write_file(request_file, "")
     try:
         os.kill(serving["pid"], signal.SIGHUP)
         clock, times = timing.clock, timing.reload
         deadline = clock.monotonic() + times.prepare_seconds + 3 * times.adopt_seconds
-        while not response.exists():
+        while not response_file.exists():
             if clock.monotonic() > deadline or read_serving(folder) is None:
                 raise Misconfigured(f"the supervisor of {folder} (process {serving['pid']}) did not answer")
             time.sleep(times.poll_seconds)
-        return Outcome.from_dict(json.loads(response.read_text()))
+        return Outcome.from_dict(json.loads(response_file.read_text()))
     except ProcessLookupError as error:
         raise Misconfigured(f"{folder} is not being served any more") from error
     finally:
-        question.unlink(missing_ok=True)
-        response.unlink(missing_ok=True)
+        request_file.unlink(missing_ok=True)
+        response_file.unlink(missing_ok=True)
 
 
 def _requests(folder: Path, state: str) -> list[Path]:
