@@ -226,12 +226,14 @@ def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monk
     memory.close()
 
 
-def test_a_torn_file_is_as_good_as_none(tmp_path, living):
+@pytest.mark.parametrize("intact_bytes", [0, idempotency.PAGE_BYTES], ids=["the whole file", "all but its schema"])
+def test_a_torn_file_is_as_good_as_none(tmp_path, living, intact_bytes):
     memory = IdempotencyStore(tmp_path, living.__contains__, Timing())
     before = memory.name
     memory.close()
     (path,) = tmp_path.glob("answered-*.sqlite")
-    path.write_bytes(b"torn" * 3000)
+    content = path.read_bytes()
+    path.write_bytes(content[:intact_bytes] + (b"torn" * len(content))[intact_bytes : len(content)])
     memory = IdempotencyStore(tmp_path, living.__contains__, Timing())
     assert memory.name != before
     assert memory.claim(ONCE, 1, 1, "") is None

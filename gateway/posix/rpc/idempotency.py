@@ -110,24 +110,18 @@ class IdempotencyStore:
         path = folder / f"{STEM}{FORMAT}-{boot}.sqlite"
         try:
             try:
-                self._file = _open(path, timing.files)
+                self._file, self.name = _open(path, boot, timing.files)
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError:  # a corrupt file is replaced by an empty one
                 _remove(path)
-                self._file = _open(path, timing.files)
-            self.name = self._named(boot)
+                self._file, self.name = _open(path, boot, timing.files)
             self._file.execute(f"PRAGMA busy_timeout = {round(timing.files.answers_wait_seconds * 1000)}")
         except (sqlite3.Error, OSError) as error:
             raise Misconfigured(f"the idempotency store in {folder} cannot be used: {error}") from error
         for old in folder.glob(f"{STEM}*"):
             if not old.name.startswith(path.name):
                 old.unlink(missing_ok=True)
-
-    def _named(self, boot: str) -> str:
-        name = f"{boot}-{secrets.token_hex(8)}"
-        self._file.execute("INSERT INTO memory (name) SELECT ? WHERE NOT EXISTS (SELECT * FROM memory)", (name,))
-        return str(self._file.execute("SELECT name FROM memory").fetchone()[0])
 
     def claim(
         self, key: bytes, session: int, attempt: int, known_store: str, *, user: int = 0, calls: int = 1
@@ -281,7 +275,8 @@ def _charge(response: bytes) -> int:
     return ROW_BYTES + INLINE_BYTES + -(-len(response) // PAGE_BYTES) * PAGE_BYTES
 
 
-def _open(path: Path, timing: FilesTiming) -> sqlite3.Connection:
+def _open(path: Path, boot: str, timing: FilesTiming) -> tuple[sqlite3.Connection, str]:
+    """Open the file, or create it. Returns it with the name of its store."""
     if not path.exists():
         _create(path)
     file = sqlite3.connect(path, timeout=timing.answers_open_seconds, isolation_level=None)
@@ -289,10 +284,13 @@ def _open(path: Path, timing: FilesTiming) -> sqlite3.Connection:
         file.execute("PRAGMA synchronous = OFF")
         file.execute(f"PRAGMA max_page_count = {PAGES_MOST}")
         file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
+        name = f"{boot}-{secrets.token_hex(8)}"
+        file.execute("INSERT INTO memory (name) SELECT ? WHERE NOT EXISTS (SELECT * FROM memory)", (name,))
+        (name,) = file.execute("SELECT name FROM memory").fetchone()
     except sqlite3.Error:
         file.close()
         raise
-    return file
+    return file, str(name)
 
 
 def _create(path: Path) -> None:
