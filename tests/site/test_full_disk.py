@@ -20,7 +20,7 @@ from tests.backends.mounts import mounted
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.site.running import client, kill_supervisor, lines, until, watch
 
-DISK = "224m"
+DISK_BYTES = 224 << 20
 UNHURRIED = {VARIABLE: ""}
 """Production's timing: what is deleted gives its room back a while later."""
 
@@ -28,7 +28,7 @@ UNHURRIED = {VARIABLE: ""}
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Path]:
     """A site's folder, which is a disk of its own; the log lies elsewhere."""
-    with mounted(tmp_path / "site", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs"):
+    with mounted(tmp_path / "site", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs"):
         run_entrepot("init", str(tmp_path / "site"))
         yield tmp_path / "site"
 
@@ -45,37 +45,42 @@ def fill(disk: Path) -> None:
         os.close(ballast)
 
 
-def refused(put: Callable[[], Any]) -> bool:
-    """Whether a put is refused for want of room, rather than answered."""
+def refused(request: Callable[[], Any]) -> bool:
+    """Whether a request is refused for want of room, rather than answered."""
     try:
-        put()
+        request()
     except ClientError as error:
         return bool(error.response["Error"]["Code"] == "InsufficientStorage")
     return False
 
 
 def put_until_unready(endpoint: Endpoint, s3: Any, content: dict[str, bytes]) -> None:
-    """Take the room that a restart gave back (what a killed process had begun), down to the last page.
+    """Take the room that a restart gives back (what a killed process had begun), down to the last page.
 
     A refused object leaves less room than it has bytes, so smaller objects follow; otherwise the probe finds that room.
+    A recovery may still be giving room back meanwhile, so it begins again while the site says that it is ready.
     """
-    for size in [9 << 20, 1 << 20, 64 << 10, 4 << 10]:
-        for n in range(20):
-            key, body = f"more {size} {n}", bytes([n]) * size
-            if refused(lambda key=key, body=body: s3.put_object(Bucket="kept", Key=key, Body=body)):
-                break
-            content[key] = body
-        else:
-            raise AssertionError(f"the disk is full, and no object of {size} bytes is refused")
-    status, answer = watch(endpoint, "/readyz")
-    for n in range(100):
-        if status == 503:
-            break
-        key = f"byte {n}"
-        if not refused(lambda key=key: s3.put_object(Bucket="kept", Key=key, Body=b"1")):
-            content[key] = b"1"
+    for _ in range(100):
+        for size in [9 << 20, 1 << 20, 64 << 10, 4 << 10]:
+            while is_stored(s3, size, content):
+                assert sum(map(len, content.values())) < DISK_BYTES, "it stores more than the disk has"
         status, answer = watch(endpoint, "/readyz")
-    assert (status, answer["probe"]["ok"]) == (503, False), "it can store nothing, and says so"
+        if status == 503:
+            assert answer["probe"]["ok"] is False
+            return
+        is_stored(s3, 1, content)
+    raise AssertionError(f"it can store nothing, and says that it is ready: {answer}")
+
+
+def is_stored(s3: Any, size: int, content: dict[str, bytes]) -> bool:
+    """Put an object of *size* bytes, and enter it into *content*. Returns False if there is no room for it."""
+    key, body = f"more {len(content)}", bytes([size % 251]) * size
+    while key in content:
+        key += "+"
+    if refused(lambda: s3.put_object(Bucket="kept", Key=key, Body=body)):
+        return False
+    content[key] = body
+    return True
 
 
 def reads_and_deletes(endpoint: Endpoint, content: dict[str, bytes], deleted: list[str]) -> None:
