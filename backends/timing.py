@@ -45,12 +45,6 @@ class DriverTiming:
     log_turn_seconds: Pause = 20.0
     """How long a write-ahead log of a local backend may hold records before their files are synced and the log is
     reset, which bounds the work of a recovery. Logs that stayed empty for as long are deleted."""
-    loop_commit_seconds: Limit = 0.001
-    """A local backend stores a lone small value on the event loop while storing such values has taken no longer than
-    this, on average."""
-    hiccup_seconds: Limit = 0.008
-    """Storing small values that takes longer counts as this long, so that one slow sync keeps only the next few values
-    off the event loop."""
     prune_seconds: Pause = 5.0
     """Between two checks of a local backend which of its open files were deleted."""
     connect_seconds: Limit = 5.0

@@ -226,7 +226,7 @@ class Unavailable(EntrepotError, wire_code="Unavailable"):
 
 
 class Busy(Unavailable, wire_code="Busy"):
-    """A queue is full. args: which."""
+    """It cannot be done now, and was not done; a later try may succeed. args: what is busy, such as a full queue."""
 
 
 class CommitterGone(Unavailable, wire_code="CommitterGone"):

@@ -32,7 +32,7 @@ FROM_VARIABLE = "ENTREPOT_FAILPOINTS_FROM"
 POINTS = {
     # a worker, on the way of a write
     "pack-sealed": "A pack is sealed and stored nowhere.",
-    "pack-stored": "A pack's bytes are durable; no command that names it was sent.",
+    "pack-stored": "A pack's bytes are durable, or attached to commands; no command that names it was sent.",
     "block-sealed": "A block of one body is sealed and stored nowhere.",
     "block-stored": "A block's bytes are durable; its body is not all there, or its command not sent.",
     "command-ready": "The engine has everything for a command and has not sent it.",
@@ -48,8 +48,9 @@ POINTS = {
     "session-ended": "A session's end is durable; its horizon and its slots are still there.",
     # the keeper
     "backend-stamped": "A backend has the token of the committer that started last; others may not have it yet.",
-    "takedown-ready": "A slice of released content is chosen; its reference counts are not lowered.",
-    "takedown-done": "The reference counts of a slice are lowered; the bytes of the blocks that died are still there.",
+    "inline-values-flushed": "Inline values are in files of their backend; their rows are still there.",
+    "release-ready": "A slice of released content is chosen; its reference counts are not lowered.",
+    "release-done": "The reference counts of a slice are lowered; the bytes of the blocks that died are still there.",
     "uploads-ready": "Uploads of a deleted bucket are chosen, and not ended.",
     "parts-ready": "Parts of an ended upload are chosen, and not released.",
     "dead-deleted": "The bytes of dead blocks are deleted; their rows are still there.",
@@ -62,7 +63,8 @@ POINTS = {
     "copies-begun": "The journal records where copies of a block will be made; they are not there.",
     "copies-put": "The copies are there and confirmed; the block's set does not name them.",
     "copies-confirmed": "The backends of a block have confirmed it again; its set names the old ones, too.",
-    "copies-settled": "The block's set is as desired; its bytes are still on the old backends.",
+    "holders-recorded": "The block's set names the new copies; old holders may be in it, too.",
+    "old-holders-dropped": "The block's set is as desired; its bytes are still on the old backends.",
     "strays-deleted": "Those bytes are deleted; the block's row of work is still there.",
     # init, keys rotate, backup, restore
     "init-marked": "The folder has the mark of an unfinished site.",

@@ -49,13 +49,10 @@ class Local(base.Backend):
 
     Created by `open`. Not usable after a fork."""
 
-    def __init__(
-        self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, on_loop: bool, timing: DriverTiming
-    ) -> None:
+    def __init__(self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, timing: DriverTiming) -> None:
         """Called by `open` alone."""
         self._root = root
         self._wal_bytes = wal_bytes
-        self._on_loop = on_loop
         self._timing = timing
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
@@ -82,7 +79,6 @@ class Local(base.Backend):
         descriptors: int = 1_024,
         wal_bytes: int = WAL_BYTES,
         make: bool = True,
-        loop_device: int | None = None,
         timing: DriverTiming = DEFAULTS,
     ) -> Local:
         """Open the folder *path*, creating it where only its last part is missing, and restore the values that a
@@ -90,9 +86,7 @@ class Local(base.Backend):
 
         *descriptors* is the number of files that are kept open for reads. *wal_bytes* is the size of each of the two
         logs; with 0 there are none. Without *make*, a folder that is missing, or was never a backend, is refused, and
-        nothing is created: it would be in the way of the disk that has to be mounted there. *loop_device* is the number
-        (st_dev) of a file system without which this process is of no use. If the folder is on it, the event loop itself
-        stores a lone small value while the disk is fast; on any other, a disk that hangs must not stop the process.
+        nothing is created: it would be in the way of the disk that has to be mounted there.
 
         On a read-only file system, the backend opens for reading if nothing has to be restored. Raises
         `Misconfigured`, `Denied`, `ReadOnly`, `Full`, `Unavailable`.
@@ -102,8 +96,7 @@ class Local(base.Backend):
         if wal_bytes and wal_bytes < LOG_BYTES_MIN:
             raise ValueError(f"a write-ahead log has at least {LOG_BYTES_MIN} bytes, not {wal_bytes}")
         root = await asyncio.to_thread(Root, path, name, make=make)
-        on_loop = root.device == loop_device
-        self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, on_loop=on_loop, timing=timing)
+        self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, timing=timing)
         try:
             await self._run(values.prepare, root, make=make)
         except BaseException:
@@ -190,7 +183,7 @@ class Local(base.Backend):
         self._check_usable()
         self._unfinished += 1
         try:
-            workdir = self._workdir or await self._ensure_workdir()
+            workdir = self._workdir or await self._ensure_workdir(logs=False)
             await self._run(write_claim, self._root, workdir, marker)
         finally:
             self._end_call()
@@ -243,12 +236,12 @@ class Local(base.Backend):
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.wrap_future(self._pool.submit(call, *args, **kwargs))
 
-    async def _ensure_workdir(self) -> WorkDir:
-        """Acquire a working directory, which the first write needs, and begin to prepare its logs."""
+    async def _ensure_workdir(self, *, logs: bool = True) -> WorkDir:
+        """Acquire a working directory, which the first write needs, and begin to prepare its *logs*."""
         async with self._workdir_lock:
             if self._workdir is None:
                 self._workdir = await self._run(_acquire_workdir, self._root)
-            if self._preparing is None and self._wal_bytes:
+            if logs and self._preparing is None and self._wal_bytes:
                 self._preparing = asyncio.create_task(self._prepare_wal(self._workdir))
             return self._workdir
 
@@ -260,9 +253,7 @@ class Local(base.Backend):
             _log.warning("no write-ahead log, so small puts are slower: %s", error)
             return
         store = functools.partial(values.store, self._root, workdir)
-        self._wal = WriteAheadLog(
-            self._root, workdir, self._pool, store, self._retire_wal, self._timing, on_loop=self._on_loop
-        )
+        self._wal = WriteAheadLog(self._root, workdir, self._pool, store, self._retire_wal, self._timing)
 
     def _retire_wal(self) -> None:
         """Called when no small value was put for a while: discard the logs, until the next put prepares new ones."""

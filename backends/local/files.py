@@ -49,8 +49,6 @@ class Root:
         self._absolute_path = os.path.abspath(path)
         self.name = name
         self.fd = open_root(path, name, make=make)
-        self.device = os.fstat(self.fd).st_dev
-        """The number of the file system that the folder is on."""
         self._sync_all = SyncFs()
         self._open_cached = OpenCached()
         self._direct = DirectWriter()

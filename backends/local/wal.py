@@ -17,9 +17,8 @@ are appended to it. A segment goes through these states:
 One PUT of a small value goes through these steps:
 
 1. The backend verifies the value's CRC32C and calls `put`, on the event loop. `_submit` appends a `_Job` to the queue
-   `_pending`, and submits a call of `_commit` to the two threads. A lone value is committed on the event loop instead
-   if it is small and the disk is fast (`_is_quick`).
-2. `_commit_group` acquires `_append_lock` and removes all queued jobs from the queue, up to the limits of a group
+   `_pending`, and submits a call of `_commit` to the two threads.
+2. `_commit` acquires `_append_lock` and removes all queued jobs from the queue, up to the limits of a group
    (`_next_group`).
 3. `_segment_for` returns the current segment. If that has no space for the group, it seals the segment and makes the
    other one current. If the other one is still sealed, the group is stored without a log in the backend's thread pool:
@@ -65,7 +64,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -80,8 +78,6 @@ from backends.timing import DriverTiming
 
 GROUP_BYTES_MAX = 4 << 20
 GROUP_ENTRIES_MAX = 256
-LOOP_BYTES_MAX = 64 << 10
-"""A larger value is never stored on the event loop."""
 LOG_BYTES_MIN = START + 2 * GROUP_BYTES_MAX
 
 _log = logging.getLogger(__name__)
@@ -114,8 +110,7 @@ class _Segment:
 
 
 class WriteAheadLog:
-    """The two logs of one `WorkDir`. `put` and `delete` are called on the event loop; two threads do most of the
-    work."""
+    """The two logs of one `WorkDir`. `put` and `delete` are called on the event loop; two threads do the work."""
 
     def __init__(
         self,
@@ -125,13 +120,10 @@ class WriteAheadLog:
         store: Callable[[WalEntry], None],
         on_idle: Callable[[], None],
         timing: DriverTiming,
-        *,
-        on_loop: bool,
     ) -> None:
         """*workdir* has its logs prepared. *pool* runs checkpoints, refills, and what is stored without a log. *store*
         stores a value without a log.
-        *on_idle* is called on the event loop when nothing was put for `log_turn_seconds` and the logs are empty.
-        *on_loop*: a lone small value may be stored on the event loop (`_is_quick`)."""
+        *on_idle* is called on the event loop when nothing was put for `log_turn_seconds` and the logs are empty."""
         self._root, self._workdir, self._pool, self._store = root, workdir, pool, store
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="wal")
@@ -148,11 +140,6 @@ class WriteAheadLog:
         self._rotate_seconds = timing.log_turn_seconds
         """A log with records is sealed and checkpointed at this interval, even if it has space left. This bounds the
         work of a recovery (see the head of this module)."""
-        self._loop_commit_seconds = timing.loop_commit_seconds if on_loop else 0.0
-        self._hiccup_seconds = timing.hiccup_seconds
-        self._mean_commit_seconds = timing.hiccup_seconds
-        """The time to commit a small group: a moving mean in which the last group has a weight of 1/8. It has no lock,
-        since it does no harm if one of two groups is not counted."""
 
     def put(self, entry: WalEntry) -> asyncio.Future[None]:
         """Log and store a value. It is durable and visible when the future is done."""
@@ -187,23 +174,8 @@ class WriteAheadLog:
         self._unanswered += 1
         if self._timer is None:
             self._timer = self._loop.call_later(self._rotate_seconds, self._tick)
-        if self._unanswered == 1 and self._is_quick(entry):
-            self._loop.call_soon(self._commit_lone)  # unless others come in this turn of the loop
-        else:
-            self._threads.submit(self._commit)
+        self._threads.submit(self._commit)
         return job.done
-
-    def _is_quick(self, entry: WalEntry) -> bool:
-        """Whether *entry* may be stored on the event loop: it is small, and the disk has been fast lately. To hand it
-        to a thread and back would take longer than the sync."""
-        return entry.size <= LOOP_BYTES_MAX and self._mean_commit_seconds <= self._loop_commit_seconds
-
-    def _commit_lone(self) -> None:
-        """Commit the only job on the event loop; in a thread if others have come."""
-        if self._unanswered == 1:
-            self._complete(self._commit_group())
-        else:
-            self._threads.submit(self._commit)
 
     def _complete(self, group: Sequence[_Job]) -> None:
         """Complete the futures of *group*; on the event loop."""
@@ -215,22 +187,17 @@ class WriteAheadLog:
                 else:
                     job.done.set_exception(job.error)
 
-    # ---- in the two threads, or on the event loop ---------------------------------------------------------------
+    # ---- in the two threads -------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Commit a group, and complete it on the event loop. Each job submits one call of this. A call finds an empty
-        queue if an earlier call has committed its job with others."""
-        if group := self._commit_group():
-            self._loop.call_soon_threadsafe(self._complete, group)
+        """Log all queued jobs with one sync, make their files, and complete them on the event loop.
 
-    def _commit_group(self) -> list[_Job]:
-        """Log all queued jobs with one sync, and make their files. Return the jobs that the caller has to complete.
-        There are none if the queue was empty, or if neither log has space, so that the pool stores the jobs."""
-        started = time.perf_counter()
+        Each job submits one call of this. A call finds an empty queue if an earlier call has committed its job with
+        others. If neither log has space, the pool stores the jobs without one."""
         with self._append_lock:
             group, needed = self._next_group()
             if not group:
-                return []
+                return
             segment = self._segment_for(needed)
             if segment is not None:
                 self._append(segment, group)
@@ -238,15 +205,12 @@ class WriteAheadLog:
         if segment is None:
             for job in group:
                 self._pool.submit(self._store_without_log, job)
-            return []
+            return
         for job in group:
             self._make_visible(job, segment)
         crash_points.reach("files-made")
         self._finish_group(segment)
-        if needed <= LOOP_BYTES_MAX:
-            seconds = min(time.perf_counter() - started, self._hiccup_seconds)
-            self._mean_commit_seconds += (seconds - self._mean_commit_seconds) / 8
-        return group
+        self._loop.call_soon_threadsafe(self._complete, group)
 
     def _append(self, segment: _Segment, group: list[_Job]) -> None:
         try:

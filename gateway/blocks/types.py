@@ -49,6 +49,9 @@ class WriteContext:
     targets: Targets
     user: Hashable = field(default="", compare=False)
     """The user that writes. Users take turns when they wait for memory."""
+    may_attach: bool = False
+    """Whether small blocks may be attached to the command that names them (`gateway/blocks/inline`): that command has
+    them in its field `blocks`."""
 
 
 class BlockFacts(NamedTuple):

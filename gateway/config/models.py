@@ -79,6 +79,8 @@ class JournalSection(Section):
     lease_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
     fork_grace_hours: Annotated[float, Field(ge=0, le=8_760)] = 24.0
     """How long blocks are kept that another copy of this site's folder may name."""
+    inline_bytes: Annotated[Size, Field(le=256 << 10)] = 64 << 10
+    """Sealed blocks of at most this size are stored in the journal's database first. 0: none is."""
 
 
 class SealingSection(Section):

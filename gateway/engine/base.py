@@ -48,7 +48,7 @@ class WriteTargetSource(Protocol):
         ...
 
     @property
-    def varied(self) -> bool:
+    def has_several_policies(self) -> bool:
         """Whether there are several policies."""
         ...
 
@@ -80,16 +80,17 @@ class EngineBase:
         self._credentials = credentials
         self._region = region
 
-    def _bucket(self, caller: Caller, name: str) -> Bucket:
-        """Return the bucket. Raises `NoSuchBucket`, and `AccessDenied` unless the caller owns it."""
+    def _bucket_row(self, caller: Caller, name: str) -> Bucket:
+        """Return the bucket's row, read from the table. Raises `NoSuchBucket`, and `AccessDenied` unless the caller
+        owns it."""
         found = lookups.bucket(self._store, name)
         if found is None:
             raise NoSuchBucket(name)
         check_owner(caller, found)
         return found
 
-    def _owned_bucket(self, caller: Caller, name: str) -> BucketSummary:
-        """Return the few columns of a bucket that most verbs need. Raises as `_bucket` does."""
+    def _bucket_summary(self, caller: Caller, name: str) -> BucketSummary:
+        """Return the few columns of a bucket that most verbs need, from the cache. Raises as `_bucket_row` does."""
         found = self._buckets.find(name)
         if found is None:
             raise NoSuchBucket(name)
@@ -99,7 +100,7 @@ class EngineBase:
     def _write_context(self, caller: Caller, bucket: BucketSummary, key: bytes, size: int | None) -> WriteContext:
         """Return the ring key and the targets for a write of *size* bytes; None if the size is not known yet."""
         targets = self._write_targets.for_write(bucket.name, key, size, caller.user)
-        return WriteContext(self._keyring.active(bucket.tenant), targets, caller.user_id)
+        return WriteContext(self._keyring.active(bucket.tenant), targets, caller.user_id, may_attach=True)
 
     async def _send(self, command: Command[R]) -> R:
         """Send *command* to the committer and return its answer. Raises what it was refused with."""

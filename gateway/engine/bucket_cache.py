@@ -25,7 +25,7 @@ class BucketCache:
             self._version = version
         bucket = self._buckets.get(name)
         if bucket is None:
-            bucket = lookups.owned(self._store, name)
+            bucket = lookups.bucket_summary(self._store, name)
             if bucket is not None:
                 self._buckets[name] = bucket
         return bucket

@@ -41,11 +41,11 @@ class BucketVerbs(EngineBase):
 
     async def head_bucket(self, caller: Caller, name: str) -> BucketInfo:
         """Return the bucket. Raises `NoSuchBucket`, `AccessDenied`."""
-        return _info(self._bucket(caller, name))
+        return _info(self._bucket_row(caller, name))
 
     async def delete_bucket(self, caller: Caller, name: str) -> None:
         """Delete an empty bucket, and the uploads into it. Raises `NoSuchBucket`, `AccessDenied`, `BucketNotEmpty`."""
-        found = self._bucket(caller, name)
+        found = self._bucket_row(caller, name)
         owner = lookups.user_name(self._store, found.owner)
         if owner is None:
             raise NoSuchUser(str(found.owner))

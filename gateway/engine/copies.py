@@ -63,7 +63,7 @@ class CopyVerbs(RewriteCopyVerbs):
         Returns the stored copy and the version id of the source. Raises as a read of the source and a write of the
         target do, and `Invalid` for a source that is too large."""
         keys.check_new_key(key)
-        row = self._owned_bucket(caller, bucket)
+        row = self._bucket_summary(caller, bucket)
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             context = self._write_context(caller, row, key, file.size)
@@ -118,7 +118,7 @@ class CopyVerbs(RewriteCopyVerbs):
 
         Raises as a read of the source and `put_part` do; `InvalidArgument` for a range that exceeds the object,
         `Invalid` for one that is too large."""
-        row = self._owned_bucket(caller, bucket)
+        row = self._bucket_summary(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)

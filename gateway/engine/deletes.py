@@ -35,8 +35,8 @@ class DeleteVerbs(EngineBase):
         """Delete many keys. Returns an outcome for each, in the order of *wanted*.
 
         The keys are sent to the committer in slices, a few at a time, so that commands of other clients run in between.
-        If a slice fails as a whole, its error is the outcome of its keys and of all keys that were not sent yet; an
-        error of the first slices is raised."""
+        If a slice fails as a whole, its error is the outcome of its keys and of all keys that were not sent yet. If no
+        key has an outcome by then, the error is raised."""
         doomed = [Doomed(each.key, each.version or "", preconditions(each.conditions)) for each in wanted]
         waiting = deque(slices(doomed))
         # If a key is named twice, the order of the operations on it must be kept.

@@ -24,7 +24,7 @@ class ListingVerbs(ReadVerbs):
         """Return a page of the keys after *after* that begin with *prefix*, grouped at *delimiter*.
 
         Raises `NoSuchBucket`, `AccessDenied`."""
-        row = self._bucket(caller, bucket)
+        row = self._bucket_row(caller, bucket)
         return await listing.list_objects(self._store, row, prefix, delimiter, after, limit)
 
     async def list_versions(
@@ -38,7 +38,7 @@ class ListingVerbs(ReadVerbs):
         limit: int = 1000,
     ) -> VersionPage:
         """Return a page of versions and delete markers, by key, the newest version first. Raises as `list` does."""
-        row = self._bucket(caller, bucket)
+        row = self._bucket_row(caller, bucket)
         return await listing_versions.list_versions(
             self._store, row, prefix, delimiter, after_key, after_version, limit
         )

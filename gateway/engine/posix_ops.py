@@ -178,7 +178,7 @@ class PosixVerbs(EngineBase):
 
     def _directory(self, caller: Caller, bucket: str, path: bytes) -> int:
         """Return the node of the directory at *path*. Raises `NoSuchName`, `NotADirectory`."""
-        row = self._bucket(caller, bucket)
+        row = self._bucket_row(caller, bucket)
         bases = _split_path(path)
         nodes = [row.root, *find_directories(self._store, row.root, [base + b"/" for base in bases], "e.dead = 0")]
         if len(nodes) <= len(bases):
@@ -195,7 +195,7 @@ class PosixVerbs(EngineBase):
 
     def _locate(self, caller: Caller, bucket: str, path: bytes) -> _Location:
         """Resolve *path*. If a file and a directory have the same name, return the directory. Raises `NoSuchName`."""
-        row = self._bucket(caller, bucket)
+        row = self._bucket_row(caller, bucket)
         if not path.strip(b"/"):
             return _Location(row, 0, b"/", row.root)
         parent, base = self._parent_of(caller, bucket, path)

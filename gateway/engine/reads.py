@@ -98,7 +98,7 @@ class ReadVerbs(EngineBase):
         wanted: Preconditions | None,
     ) -> tuple[Found, Content]:  # fmt: skip
         if found is None:
-            self._owned_bucket(caller, bucket)
+            self._bucket_summary(caller, bucket)
             keys.check_new_key(key)
             if version:
                 raise NoSuchVersion(key, version)

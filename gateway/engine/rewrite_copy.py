@@ -27,7 +27,7 @@ RUNS_AT_ONCE = 500
 class RewriteCopyVerbs(ReadVerbs, WriteVerbs):
     def _needs_rewrite(self, context: WriteContext, file: Content) -> bool:
         """Return whether any byte of the file was written under another policy than that of *context*."""
-        if not self._write_targets.varied or not file.size:
+        if not self._write_targets.has_several_policies or not file.size:
             return False
         runs = [file.content]
         if file.shape != Shape.RUN:

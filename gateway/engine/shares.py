@@ -27,7 +27,7 @@ class Shares:
         self._held: dict[Hashable, int] = {}
         self.total = 0
 
-    def hold(self, user: Hashable) -> UserShare:
+    def new_share(self, user: Hashable) -> UserShare:
         """Return an empty share of *user*."""
         return UserShare(self, user)
 

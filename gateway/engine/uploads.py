@@ -55,7 +55,9 @@ class UploadVerbs(EngineBase):
         self, caller: Caller, bucket: str, key: bytes, upload: str, after_number: int = 0, limit: int = 1000
     ) -> PartPage:
         """Return a page of the parts of an upload. Raises `NoSuchUpload`."""
-        return listing_uploads.list_parts(self._store, self._bucket(caller, bucket), key, upload, after_number, limit)
+        return listing_uploads.list_parts(
+            self._store, self._bucket_row(caller, bucket), key, upload, after_number, limit
+        )
 
     async def list_uploads(
         self,
@@ -68,7 +70,7 @@ class UploadVerbs(EngineBase):
         limit: int = 1000,
     ) -> UploadPage:
         """Return a page of the open uploads, by key and then by creation."""
-        row = self._bucket(caller, bucket)
+        row = self._bucket_row(caller, bucket)
         return await listing_uploads.list_uploads(self._store, row, prefix, delimiter, after_key, after_upload, limit)
 
     async def complete_upload(
@@ -110,7 +112,7 @@ class UploadVerbs(EngineBase):
         turn = await self._preparing.acquire(caller.user_id, wait_seconds)
         try:
             for _ in range(TRIES):
-                self._bucket(caller, command.bucket)
+                self._bucket_row(caller, command.bucket)
                 finished = await self._prepare_and_send(command)
                 if finished is not None:
                     return finished

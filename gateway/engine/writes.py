@@ -1,7 +1,7 @@
 """Writing objects and parts: bytes first, journal second, answer last.
 
 `Writer.storing` stores the bytes. The command that names them is sent inside its context, and its outcome decides
-whether the bytes are committed or aborted."""
+whether the blocks are marked as named or released."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WriteVerbs(EngineBase):
         Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `IncompleteBody`, `BadDigest`,
         `BadChecksum`, and whatever the body raises."""
         keys.check_new_key(key)
-        row = self._owned_bucket(caller, bucket)
+        row = self._bucket_summary(caller, bucket)
         algorithm = checksum_algorithm or (expected.checksum[0] if expected.checksum else None)
         digests = Digests(algorithm, sha256=expected.sha256 is not None)
         context = self._write_context(caller, row, key, expected.size)
@@ -78,7 +78,7 @@ class WriteVerbs(EngineBase):
         """Store a part of an upload. *checksum_algorithm*: the algorithm of a checksum in the trailer.
 
         Raises as `put` does, and `NoSuchUpload`; `Invalid` for a checksum of another algorithm than the upload's."""
-        row = self._owned_bucket(caller, bucket)
+        row = self._bucket_summary(caller, bucket)
         found = self._open_upload(bucket, key, upload)
         algorithm = found.checksum or None
         declared = expected.checksum[0] if expected.checksum else checksum_algorithm

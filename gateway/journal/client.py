@@ -30,6 +30,7 @@ from typing import Any, TypeVar, cast
 from gateway.errors import CommitterGone, EntrepotError, Misconfigured
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.commands import HEAVY_WEIGHT, Command, weight_of
+from gateway.journal.inline_values import AttachedValues
 from gateway.journal.paths import JournalPaths
 from gateway.journal.pending_commands import PendingCommand, PendingCommands
 from gateway.journal.slots import TOO_MANY, WAITERS_MAX
@@ -67,6 +68,8 @@ class Journal(asyncio.Protocol):
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._heavy = Turns(deque(range(HEAVY_SLOTS)), WAITERS_MAX, TOO_MANY)
+        self.attached = AttachedValues()
+        """Values of blocks, which commands that name these blocks bring along."""
         self._pending = PendingCommands()
         self._outgoing: list[PendingCommand] = []  # those to send at the end of this turn of the event loop
         self._requests: dict[int, asyncio.Future[Any]] = {}
@@ -130,7 +133,7 @@ class Journal(asyncio.Protocol):
                 raise CommitterGone(CLOSED)
             if self._refused:
                 raise Misconfigured(self._refused)
-            packed = pack_command(slot, number, COMMAND_CODEC.to_tuple(command))
+            packed = pack_command(slot, number, COMMAND_CODEC.to_tuple(command), self.attached.of(command))
             pending = self._pending.add(slot, number, packed, self.timing.clock.monotonic())
         except BaseException:
             self._pending.slots.release(slot)
@@ -192,6 +195,7 @@ class Journal(asyncio.Protocol):
             match kind:
                 case FrameKind.ANSWERS:
                     self._pending.receive(values[0])
+                    self.attached.accepted = len(values) > 1 and values[1]
                 case FrameKind.BEATEN:
                     self._head = max(self._head, values[0])
                 case FrameKind.WELCOME:

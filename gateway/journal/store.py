@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any, NamedTuple, Protocol
 
 from gateway.journal.rows import Overlay, RowKey, RowsNotLoaded
-from gateway.journal.tables import Dir, Entry, Key, Table
+from gateway.journal.tables import INLINE_VALUE, Dir, Entry, InlineValue, Key, Table
 
 HASH_BYTES = 32
 
@@ -63,6 +63,11 @@ class Batch:
     """Stored keys (`Table.stored_key`) of rows to delete. They are deleted before the puts."""
     catalog_changed: bool = False
     """Whether the rows that processes cache have to be looked up again."""
+
+    @property
+    def inline_values(self) -> list[bytes]:
+        """The inline values that it stores."""
+        return [InlineValue._make(row).value for row in self.puts.get(INLINE_VALUE, ())]
 
     def add_changes(self, overlay: Overlay) -> None:
         """Add everything that *overlay* changed. A row whose stored key has changed, or that was dropped, is deleted

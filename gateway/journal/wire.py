@@ -3,7 +3,8 @@
 A frame is its length (4 bytes, big-endian) and a msgpack array that begins with its kind. From a client:
 
     HELLO kind session                      open a session (session 0), or reconnect to one
-    SEND [[slot, number, command], …]       commands, in no order
+    SEND [[slot, number, command], …]       commands, in no order; one with inline values (`inline_values.py`) is
+                                            [slot, number, command, [[block, backend, crc32c, value], …]]
     BEAT horizon                            renew the lease; the lowest record number at which this session still reads
     HORIZONS request pins                   query the lowest horizon of all sessions and, if *pins*, of all pins
     PIN request name number until_ns        keep what dies after record *number* until then
@@ -13,7 +14,8 @@ and from the committer:
 
     WELCOME session lease_seconds head      the session is open; the number of the last durable record
     OVER session                            the session has ended
-    ANSWERS [[slot, number, code, value], …]   code: "", or the error's wire code; then the value is its arguments
+    ANSWERS [[slot, number, code, value], …] accepted   code: "", or the error's wire code; then the value is its
+                                            arguments. accepted: whether inline values may be sent
     BEATEN head                             the answer to BEAT
     DONE request value                      the answer to HORIZONS, or None for a PIN or a GOODBYE
     FAILED request code args                the error of a PIN
@@ -31,6 +33,7 @@ from typing import Any
 import msgpack
 
 from gateway.errors import BY_WIRE_CODE, EntrepotError, Refused
+from gateway.journal.inline_values import Attachment
 
 FRAME_BYTES_MAX = 64 << 20
 COMMAND_BYTES_MAX = 32 << 20
@@ -78,9 +81,9 @@ def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
         at = end
 
 
-def pack_command(slot: int, number: int, flat: tuple[Any, ...]) -> bytes:
+def pack_command(slot: int, number: int, flat: tuple[Any, ...], attachment: Attachment = ()) -> bytes:
     """Encode a command for `send_frames`. Raises `Refused` if it is too long."""
-    packed: bytes = msgpack.packb((slot, number, flat))
+    packed: bytes = msgpack.packb((slot, number, flat, attachment) if attachment else (slot, number, flat))
     if len(packed) > COMMAND_BYTES_MAX:
         raise Refused(f"a command of {len(packed)} bytes; the committer accepts {COMMAND_BYTES_MAX}")
     return packed

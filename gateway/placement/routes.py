@@ -10,8 +10,8 @@ A process has one `Routes`, from its own cluster (`home`) to all backends. For e
 - the circuit: whether the backend works (`breaker.py`). All `record_*` methods change it.
 
 The reader calls, for each read of several copies: `order`; `record_read`; then for each copy that it tries
-`record_call` and exactly one of `record_response`, `record_refusal`, `record_failure` and `record_overtaken`. While it
-waits, it may ask another copy after `hedge_after_s`, if `may_hedge` allows that.
+`record_call` and exactly one of `record_response`, `record_answer_without_copy`, `record_failure` and
+`record_overtaken`. While it waits, it may ask another copy after `hedge_after_s`, if `may_hedge` allows that.
 
 Invariants:
 
@@ -186,7 +186,7 @@ class Routes:
         state.latency.record(size, seconds)
         return state.breaker.record_success(now_s)
 
-    def record_refusal(self, backend: int, now_s: float) -> bool:
+    def record_answer_without_copy(self, backend: int, now_s: float) -> bool:
         """Record that *backend* answered that it lacks the block or the range: the backend as a whole works. Returns
         whether it works again by that."""
         return self._of(backend).breaker.record_success(now_s)

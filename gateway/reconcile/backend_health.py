@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable
 
 from gateway.placement.backend_backoff import BackendBackoff
-from gateway.reconcile.copy_ops import BackendFailed, Task, ValueRejected
+from gateway.reconcile.copy_ops import BackendFailed, ValueRejected, WorkItem
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
@@ -31,12 +31,13 @@ class BackendHealth:
 
     def record_failure(self, failure: BackendFailed) -> None:
         """Leave the backend alone for a while."""
-        backoff = self.put_backoff if failure.only_storing else self.call_backoff
+        backoff = self.put_backoff if failure.affects_only_puts else self.call_backoff
         if backoff.record_failure(failure.place, str(failure.why), failure.asked_seconds):
             _log.warning("copies on backend %r wait: %s", self._name(failure.place), failure.why)
 
-    def is_rejection(self, failure: BackendFailed, block: bytes) -> bool:
-        """Whether *failure* is taken for a fault of *block*, not of the backend."""
+    def record_rejection_of(self, failure: BackendFailed, block: bytes) -> bool:
+        """Record that a backend rejected *block*, if that is what *failure* says. Returns whether it is taken for a
+        fault of the block, not of the backend."""
         return isinstance(failure, ValueRejected) and not self.put_backoff.record_rejection(failure.place, block)
 
     def can_read(self, place: int, block: bytes) -> bool:
@@ -56,27 +57,27 @@ class BackendHealth:
         self.call_backoff.record_success(places, began)
         self.put_backoff.record_success(places, began)
 
-    def must_wait(
-        self, task: Task, have: Collection[int], missing: Collection[int], needed: Collection[int] = ()
+    def try_start_trials(
+        self, task: WorkItem, have: Collection[int], missing: Collection[int], needed: Collection[int] = ()
     ) -> bool:
-        """Whether everything that could be done for a block now would fail. If not, this starts a trial of the block at
-        those of its backends that have failed.
+        """Start a trial of the block at those of its backends that have failed. Returns False, and starts none, if
+        everything that could be done for the block now would fail.
 
         *have*: the backends that hold it. *missing*: those where it should be put. *needed*: backends without any of
         which nothing can be done."""
         if not self:
-            return False
-        if not all(self.can_read(each, task.block) for each in needed):
             return True
+        if not all(self.can_read(each, task.block) for each in needed):
+            return False
         suspects = [each for each in task.suspects if each in have]
         writable = [each for each in missing if self.can_write(each, task.block)]
         checkable = [each for each in suspects if self.can_read(each, task.block)]
         sources = [each for each in have if self.can_read(each, task.block)]
         if ((missing or suspects) and not writable and not checkable) or (have and not sources):
-            return True
+            return False
         self.start_trial([*writable, *checkable, *sources, *needed], task.block)
         self.put_backoff.start_trial(writable, task.block)
-        return False
+        return True
 
     def start_trial(self, places: Iterable[int], block: bytes) -> None:
         """Make *block* the only one that is tried at those of *places* that fail every call."""

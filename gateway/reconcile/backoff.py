@@ -9,9 +9,9 @@ from collections.abc import Collection
 from gateway.blocks.protocols import WorkerJournal
 from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import CommandBatcher
-from gateway.reconcile.clock import JournalClock
+from gateway.reconcile.clock import WorkClock
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
-from gateway.reconcile.copy_ops import Task
+from gateway.reconcile.copy_ops import WorkItem
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class WorkBackoff:
     """Postpones rows of work. Each method returns True: it recorded something."""
 
-    def __init__(self, journal: WorkerJournal, targets: PlacementTargets, clock: JournalClock, timing: Timing) -> None:
+    def __init__(self, journal: WorkerJournal, targets: PlacementTargets, clock: WorkClock, timing: Timing) -> None:
         self._journal = journal
         self._targets = targets
         self.clock = clock
@@ -33,7 +33,7 @@ class WorkBackoff:
         self.failed = 0
         """Blocks so far that could not be brought where they should be."""
 
-    async def mark_lost(self, task: Task, have: Collection[int]) -> bool:
+    async def mark_lost(self, task: WorkItem, have: Collection[int]) -> bool:
         """Record that no good copy of the block is left. *have*: the backends that hold it by the journal."""
         names = ", ".join(self._targets.names[place] for place in have) or "a backend that was lost"
         _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
@@ -44,7 +44,7 @@ class WorkBackoff:
             task, self._pauses.aside_seconds, WorkState.LOST, task.attempts + 1, f"no good copy on {names}"
         )
 
-    async def retry(self, task: Task, reason: str) -> bool:
+    async def retry(self, task: WorkItem, reason: str) -> bool:
         """Record a failed attempt. Each attempt doubles the pause, and after `ATTEMPTS` it is a day."""
         self.failed += 1
         attempts = task.attempts + 1
@@ -55,11 +55,11 @@ class WorkBackoff:
         seconds *= random.uniform(0.5, 1.0)  # noqa: S311 (so that blocks that failed together are not retried together)
         return await self._until(task, seconds, state, attempts, reason)
 
-    async def postpone(self, task: Task, reason: str) -> bool:
+    async def postpone(self, task: WorkItem, reason: str) -> bool:
         """Record that nothing is wrong, and that nothing can be done for a while."""
         return await self._until(task, self._pauses.pinned_seconds, WorkState.WAITING, task.attempts, reason)
 
-    async def _until(self, task: Task, seconds: float, state: WorkState, attempts: int, reason: str) -> bool:
+    async def _until(self, task: WorkItem, seconds: float, state: WorkState, attempts: int, reason: str) -> bool:
         due_ns = self.clock.now_ns() + int(seconds * 1e9)
         await self._fail.send(Fail(task.block, due_ns, state, attempts, reason))
         return True

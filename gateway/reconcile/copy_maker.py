@@ -12,8 +12,8 @@ from gateway.blocks.read.lookup import Lookup
 from gateway.reconcile.backend_health import BackendHealth
 from gateway.reconcile.backoff import WorkBackoff
 from gateway.reconcile.batching import CommandBatcher
-from gateway.reconcile.commands import Begin, BeginWork, ClearCopies, Settle, SettleWork, SuspectCopy
-from gateway.reconcile.copy_ops import BackendFailed, CopyOps, Task
+from gateway.reconcile.commands import Begin, BeginWork, ClearCopies, SetBlockHolders, SetHolders, SuspectCopy
+from gateway.reconcile.copy_ops import BackendFailed, CopyOps, WorkItem
 from gateway.reconcile.old_copies import OldCopies
 from gateway.reconcile.placement_targets import PlacementTargets
 
@@ -43,7 +43,7 @@ class CopyMaker:
         old: OldCopies,
         gather: Callable[[], Awaitable[None]],
     ) -> None:
-        """*gather*: awaited before a batch of settled blocks is sent, so that others can join it."""
+        """*gather*: awaited before a batch of new holders is sent, so that others can join it."""
         self._journal = journal
         self._lookup = lookup
         self._copies = copies
@@ -52,13 +52,13 @@ class CopyMaker:
         self._backoff = backoff
         self._old = old
         self._begin = CommandBatcher(journal, BeginWork)
-        self._settle = CommandBatcher(journal, SettleWork, gather)
+        self._set_holders = CommandBatcher(journal, SetBlockHolders, gather)
         self.new = self.repaired = self.bytes = 0
         """Copies put on further backends; copies that replaced bad ones; sealed bytes of both."""
         self.already_present = 0
         """Copies that were there already, so that no put was needed."""
 
-    async def make(self, task: Task, members: tuple[int, ...], have: list[int], desired: frozenset[int]) -> bool:
+    async def make(self, task: WorkItem, members: tuple[int, ...], have: list[int], desired: frozenset[int]) -> bool:
         """Bring good copies of a block to all of *desired*, as far as backends allow. *members*: the block's set.
         *have*: those of its members that are not lost. Returns whether anything was recorded. Raises `BackendFailed`
         if no copy could be read although one may be good."""
@@ -68,7 +68,7 @@ class CopyMaker:
         wanted = {place for place in missing | (bad & desired) if self._health.can_write(place, task.block)}
         if copy is None:
             return await self._backoff.mark_lost(task, have) if set(have) <= bad else False
-        if task.placed_ns:  # a copy that is made now did not exist during the wait for old copies: that begins again
+        if task.placed_ns:  # a copy that is made now did not exist during the wait: `SuspectCopy` begins that again
             for place in sorted((bad & desired).difference(task.suspects)):
                 await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
         present, failures = await self._find_present(task, copy, wanted & missing)
@@ -94,7 +94,7 @@ class CopyMaker:
         rejection = self._record_failures(task, [*failures, *put_failures])
         return progress if rejection is None else await self._backoff.retry(task, str(rejection))
 
-    async def _examine(self, task: Task, have: list[int], desired: frozenset[int]) -> Examined:
+    async def _examine(self, task: WorkItem, have: list[int], desired: frozenset[int]) -> Examined:
         """Find a good copy, and judge the suspected ones.
 
         All suspected copies are examined, and of the others one, and the next one if that is bad. Then come the strays,
@@ -119,7 +119,7 @@ class CopyMaker:
                 continue
             began = self._health.clock()
             try:
-                value = await self._copies.examine(task, place, alone=have == [place])
+                value = await self._copies.examine(task, place, allow_open_file=have == [place])
             except BackendFailed as failure:
                 last_failure = last_failure if place in given_up else failure
                 self._health.record_failure(failure)
@@ -132,7 +132,9 @@ class CopyMaker:
             raise last_failure
         return Examined(copy, bad, good)
 
-    async def _find_present(self, task: Task, copy: Buffer, missing: set[int]) -> tuple[set[int], list[BackendFailed]]:
+    async def _find_present(
+        self, task: WorkItem, copy: Buffer, missing: set[int]
+    ) -> tuple[set[int], list[BackendFailed]]:
         """Return those of *missing* that have *copy* already, and the failures of those that could not be asked.
 
         Only strays are asked: a client's put that ended after its answer may have arrived there, or a put of this mover
@@ -150,7 +152,7 @@ class CopyMaker:
 
     async def _record_holders(
         self,
-        task: Task,
+        task: WorkItem,
         members: tuple[int, ...],
         held: set[int],
         good: set[int],
@@ -169,22 +171,22 @@ class CopyMaker:
         if held != set(members) and held & good:
             leaving = held.union(members, task.strays) - desired - self._targets.lost
             times = self._old.begin_wait() if placed and leaving else (0, 0)
-            item = Settle(task.block, task.set_id, members, tuple(sorted(held)), held == desired, *times)
-            progress = await self._settle.send(item) or progress
-            failpoints.reach("copies-settled")
+            item = SetHolders(task.block, task.set_id, members, tuple(sorted(held)), held == desired, *times)
+            progress = await self._set_holders.send(item) or progress
+            failpoints.reach("holders-recorded")
         return progress
 
-    def _record_failures(self, task: Task, failures: list[BackendFailed]) -> BackendFailed | None:
+    def _record_failures(self, task: WorkItem, failures: list[BackendFailed]) -> BackendFailed | None:
         """Record the failures of backends. Returns one that is taken for a fault of the block, if there is any."""
         rejection = None
         for failure in failures:
-            if self._health.is_rejection(failure, task.block):
+            if self._health.record_rejection_of(failure, task.block):
                 rejection = failure
             else:
                 self._health.record_failure(failure)
         return rejection
 
-    def _count(self, task: Task, put: set[int], bad: set[int]) -> None:
+    def _count(self, task: WorkItem, put: set[int], bad: set[int]) -> None:
         self.new += len(put - bad)
         self.repaired += len(put & bad)
         self.bytes += len(put) * task.size

@@ -22,7 +22,7 @@ AT_HAND_BYTES = 256 << 10
 """Blocks of at most this size are read on the event loop, if the backend needs no thread for that."""
 
 
-class Task(NamedTuple):
+class WorkItem(NamedTuple):
     """A block and its row of work, as they were read."""
 
     block: bytes
@@ -52,7 +52,7 @@ class BackendFailed(Exception):
         self._storing = storing
 
     @property
-    def only_storing(self) -> bool:
+    def affects_only_puts(self) -> bool:
         """Whether the backend can still be read and emptied."""
         if isinstance(self.why, backend_errors.ReadOnly):
             return True
@@ -87,11 +87,12 @@ class CopyOps:
         self._backends = backends
         self._reads_cheaply = reads_cheaply
 
-    async def examine(self, task: Task, place: int, *, alone: bool = False) -> Buffer | None:
-        """Return the whole copy on *place*, verified; None if it is absent or damaged. *alone*: no decision about
-        another copy depends on the result. Raises `BackendFailed`."""
+    async def examine(self, task: WorkItem, place: int, *, allow_open_file: bool = False) -> Buffer | None:
+        """Return the whole copy on *place*, verified; None if it is absent or damaged. *allow_open_file*: a small copy
+        may be read through a file that is open already. Set it only if the result need not prove that the copy still
+        exists. Raises `BackendFailed`."""
         try:
-            copy = await self._read_whole(task, place, at_hand=alone and place not in task.suspects)
+            copy = await self._read_whole(task, place, at_hand=allow_open_file and place not in task.suspects)
             await verify_copy(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
         except (backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted):
             return None
@@ -99,19 +100,19 @@ class CopyOps:
             raise BackendFailed(place, error) from error
         return copy
 
-    async def _read_whole(self, task: Task, place: int, *, at_hand: bool) -> Buffer:
+    async def _read_whole(self, task: WorkItem, place: int, *, at_hand: bool) -> Buffer:
         """Return all bytes of the copy. *at_hand*: read a small copy without a thread if possible. That may read a file
         which was deleted a while ago and is still open in this process, so it does not prove that the copy exists."""
         backend, key = self._at(place), block_path(task.block)
         copy = backend.get_now(key) if at_hand and task.size <= AT_HAND_BYTES else None
         return copy if copy is not None else await backend.get(key)
 
-    async def absent_from(self, task: Task, places: Iterable[int]) -> set[int]:
+    async def absent_from(self, task: WorkItem, places: Iterable[int]) -> set[int]:
         """Check each of *places* for the block, and read one copy back whole. Returns those that do not have it.
 
         A place has the block if it reports the right size and, if it reports an MD5, the MD5 of the copy that was read.
-        If the MD5 differs, which proves nothing by itself, its copy is read, too. Places that are cheap to read are
-        read first. Raises `BackendFailed` if a place cannot be checked."""
+        If the MD5 differs, its copy is read, too, since some servers report something else as the MD5. Places that are
+        cheap to read are read first. Raises `BackendFailed` if a place cannot be checked."""
         absent: set[int] = set()
         copy: Buffer | None = None
         for place in sorted(places, key=lambda place: (not self._reads_cheaply(place), place)):
@@ -128,7 +129,7 @@ class CopyOps:
                 copy = value
         return absent
 
-    async def _stat(self, task: Task, place: int) -> Stat | None:
+    async def _stat(self, task: WorkItem, place: int) -> Stat | None:
         """Return the `Stat` of the copy on *place*; None if there is none of the right size. Raises `BackendFailed`."""
         try:
             stat = await self._at(place).stat(block_path(task.block))
@@ -138,7 +139,7 @@ class CopyOps:
             raise BackendFailed(place, error) from error
         return stat if stat.size == task.size else None
 
-    async def is_present(self, task: Task, copy: Buffer, place: int) -> bool:
+    async def is_present(self, task: WorkItem, copy: Buffer, place: int) -> bool:
         """Whether *copy* is on *place* already, as far as finding out costs less than a put: by the MD5 that the place
         reports, or by reading the copy if that is cheap. Raises `BackendFailed`."""
         stat = await self._stat(task, place)
@@ -148,14 +149,14 @@ class CopyOps:
             return stat.md5 == await asyncio.to_thread(_md5, copy)
         return self._reads_cheaply(place) and await self.examine(task, place) is not None
 
-    async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[BackendFailed]]:
+    async def put(self, task: WorkItem, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[BackendFailed]]:
         """Put *copy* on each of *places*. Returns the places that confirmed it, and the failures of the others."""
         wanted = list(places)
         outcomes = await asyncio.gather(*(self._put(task, copy, place) for place in wanted))
         done = {place for place, outcome in zip(wanted, outcomes, strict=True) if outcome is None}
         return done, [outcome for outcome in outcomes if outcome is not None]
 
-    async def _put(self, task: Task, copy: Buffer, place: int) -> BackendFailed | None:
+    async def _put(self, task: WorkItem, copy: Buffer, place: int) -> BackendFailed | None:
         try:
             await self._at(place).put(block_path(task.block), [copy], task.crc32c)
         except backend_errors.Corrupted as error:
@@ -166,7 +167,7 @@ class CopyOps:
             return error
         return None
 
-    async def delete(self, task: Task, places: Iterable[int]) -> None:
+    async def delete(self, task: WorkItem, places: Iterable[int]) -> None:
         """Delete the block's copies on *places*. Raises `BackendFailed`."""
         for place in places:
             try:

@@ -19,9 +19,9 @@ asyncio task for each block, `AT_ONCE` at most. Each task takes one step, chosen
 
 A step that fails, or has to wait, emits `WorkFailed` too, which postpones the row.
 
-A step that records something changes the block's state or the row's due time, so the block is met again in its new
-state. A pass begins with the first due row (`_START`) and ends when all due rows have been met; a row that falls due
-meanwhile is left to the next pass. If a pass recorded nothing, the next one waits for `revisit_seconds`.
+A step that records something changes the block's state or the row's due time, so the block is processed again in its
+new state. A pass begins with the first due row (`_START`) and ends when all due rows have been processed; a row that
+falls due meanwhile is left to the next pass. If a pass recorded nothing, the next one waits for `revisit_seconds`.
 
 Rows are passed over, in memory alone, if everything that could be done for them would fail: their backends have failed
 and are paused (`backend_health.py`). That costs no record, and delays no row after them. A backend that is full takes
@@ -35,7 +35,7 @@ While processors are scarce, clients come first: the mover begins nothing for a 
 1. *Begun*: `WorkBegun` says on which further backends bytes of it may be from now on (its strays).
 2. *Put*: a good copy, verified frame by frame, is put there. It counts once the backend has confirmed its checksum. If
    bytes may be there already, and finding out costs less than a put, the mover looks first.
-3. *Settled*: `BlockBackendsSet`, conditional on the set that was read, names the set that holds it now: the backends
+3. *Recorded*: `BlockBackendsSet`, conditional on the set that was read, names the set that holds it now: the backends
    that held it before, and those where it was put.
 4. *Dropped*: backends that should not hold it are removed from its set, and their bytes deleted, only after a wait and
    after those that should hold it were checked again (`old_copies.py`, with the argument). Only then is the row
@@ -63,9 +63,9 @@ from gateway.journal.apply.work import unpack_ids
 from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.reconcile.backend_health import BackendHealth
 from gateway.reconcile.backoff import WorkBackoff
-from gateway.reconcile.clock import JournalClock
+from gateway.reconcile.clock import WorkClock
 from gateway.reconcile.copy_maker import CopyMaker
-from gateway.reconcile.copy_ops import BackendFailed, CopyOps, Task
+from gateway.reconcile.copy_ops import BackendFailed, CopyOps, WorkItem
 from gateway.reconcile.old_copies import OldCopies
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.reconcile.throttle import no_throttle
@@ -115,14 +115,16 @@ class Mover(Worker):
         self._budget = Budget(bytes_at_once)
         self._throttle = throttle
         self._at_once = at_once
-        self._backoff = WorkBackoff(journal, targets, JournalClock(store, timing.clock), timing)
+        self._backoff = WorkBackoff(journal, targets, WorkClock(store, timing.clock), timing)
         self.health = BackendHealth(targets, timing)
         copies = CopyOps(store, keys, backends, targets.is_local, covers)
         site_clock = SiteClock(store.query, clock_reader(timing.clock))
         self._old = OldCopies(journal, copies, targets, self.health, self._backoff, self._budget, timing, site_clock)
-        self.made = CopyMaker(journal, lookup, copies, targets, self.health, self._backoff, self._old, self._gather)
+        self.copy_maker = CopyMaker(
+            journal, lookup, copies, targets, self.health, self._backoff, self._old, self._gather
+        )
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
-        self._cursor = _START  # the row that was met last: (due time, block)
+        self._cursor = _START  # the row that was processed last: (due time, block)
         self._until_ns = 0  # rows that fall due later are left to the next pass
         self._may_begin = 0  # blocks that the throttle still allows
         self._progress = False  # a task of this pass recorded something
@@ -166,7 +168,7 @@ class Mover(Worker):
             self._progress = self.held_back = False
             self._old.begin_pass()
             self._skipped = 0
-        if not self._under_way and not self._may_start():
+        if not self._under_way and not self._ask_throttle():
             self.held_back = True
             return False
         self._caught_up = False
@@ -178,12 +180,13 @@ class Mover(Worker):
         return self._end_of_rows()
 
     def _is_planned(self) -> bool:
-        """Whether the planner has begun to walk under the present targets. So if the targets change back, a walk
-        follows that covers all that was done meanwhile."""
+        """Whether the planner has begun to walk under the present targets. If the targets change back later, the
+        planner finds another fingerprint and starts a new walk, which examines every block that the mover has
+        changed."""
         return self.store.query("SELECT fingerprint FROM plan") == [(self._targets.fingerprint,)]
 
-    def _may_start(self) -> bool:
-        """Ask the throttle how many blocks may be begun. Returns whether any may."""
+    def _ask_throttle(self) -> bool:
+        """Ask the throttle how many blocks may be begun, and note it. Returns whether any may."""
         now_ns = self._backoff.clock.now_ns()
         if self._cursor == _START:
             self._until_ns = now_ns
@@ -192,7 +195,7 @@ class Mover(Worker):
         return self._may_begin > 0
 
     def _end_of_rows(self) -> bool:
-        """Begin another pass, if its time has come. It meets all rows again that were passed over, so the pause grows
+        """Begin another pass, if its time has come. It reads all rows again that were passed over, so the pause grows
         with their number. Returns whether the pass that ends recorded anything."""
         now, pauses = self._clock.monotonic(), self._timing.mover
         if self._cursor == _START or now < self._again:
@@ -212,7 +215,7 @@ class Mover(Worker):
                 if len(self._under_way) >= self._at_once or not self._may_begin:
                     return
                 self._cursor = (row[1], row[0])
-                task = Task._make((*row[:3], unpack_ids(row[3]), unpack_ids(row[4]), *row[5:]))
+                task = WorkItem._make((*row[:3], unpack_ids(row[3]), unpack_ids(row[4]), *row[5:]))
                 if task.block in self._under_way:
                     continue
                 if self._must_wait(task):
@@ -225,7 +228,7 @@ class Mover(Worker):
                 return
             await asyncio.sleep(0)
 
-    def _must_wait(self, task: Task) -> bool:
+    def _must_wait(self, task: WorkItem) -> bool:
         """Whether everything that could be done for the block now would fail, since its backends are paused."""
         if not self.health:
             return False
@@ -234,7 +237,7 @@ class Mover(Worker):
         desired = self._targets.desired(task.policy, members)
         missing = desired.difference(have)
         only_drops = not missing and not task.suspects and (task.strays or desired != set(have))
-        return self.health.must_wait(task, have, missing, desired if only_drops else ())
+        return not self.health.try_start_trials(task, have, missing, desired if only_drops else ())
 
     async def _wait_for_some(self) -> None:
         """Wait until a task ends; and a little longer if no more rows are due, so that several end together."""
@@ -248,7 +251,7 @@ class Mover(Worker):
 
     # ---- one block --------------------------------------------------------------------------------------------------
 
-    async def _work(self, task: Task) -> bool:
+    async def _work(self, task: WorkItem) -> bool:
         """Take the next step for a block. Returns whether that recorded anything."""
         try:
             if task.died:  # the sweeper deletes the block and its row; until then the block may come back to life
@@ -265,7 +268,7 @@ class Mover(Worker):
             _log.exception("block %s", task.block.hex())
             return await self._backoff.retry(task, f"{type(error).__name__}: {error}")
 
-    async def _reconcile(self, task: Task) -> bool:
+    async def _reconcile(self, task: WorkItem) -> bool:
         members = self._lookup.members(task.set_id)
         have = [each for each in members if each not in self._targets.lost]
         desired = self._targets.desired(task.policy, members)
@@ -274,4 +277,4 @@ class Mover(Worker):
         if not task.suspects and desired < set(have):
             return await self._old.drop(task, members, desired)
         async with self._budget.charged(task.size):
-            return await self.made.make(task, members, have, desired)
+            return await self.copy_maker.make(task, members, have, desired)

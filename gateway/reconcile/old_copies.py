@@ -46,8 +46,8 @@ from gateway.journal.site_clock import SiteClock
 from gateway.reconcile.backend_health import BackendHealth
 from gateway.reconcile.backoff import WorkBackoff
 from gateway.reconcile.batching import CommandBatcher
-from gateway.reconcile.commands import Drop, DropCopies, Finish, FinishWork, Hold, HoldCopies, SuspectCopy
-from gateway.reconcile.copy_ops import CopyOps, Task
+from gateway.reconcile.commands import Drop, DropCopies, Finish, FinishWork, KeepOld, KeepOldCopies, SuspectCopy
+from gateway.reconcile.copy_ops import CopyOps, WorkItem
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
@@ -89,7 +89,7 @@ class OldCopies:
         self._backoff = backoff
         self._budget = budget
         self._timing = timing.old_copies
-        self._hold = CommandBatcher(journal, HoldCopies)
+        self._keep_old = CommandBatcher(journal, KeepOldCopies)
         self._drop = CommandBatcher(journal, DropCopies)
         self._finish = CommandBatcher(journal, FinishWork)
         self._horizons: RecordHorizons | None = None
@@ -113,10 +113,10 @@ class OldCopies:
     def _wait_ns(self) -> int:
         return int(self._targets.recheck_seconds * 1e9)
 
-    async def drop(self, task: Task, members: tuple[int, ...], desired: frozenset[int]) -> bool:
+    async def drop(self, task: WorkItem, members: tuple[int, ...], desired: frozenset[int]) -> bool:
         """Steps 2 and 3, for a block that all of *desired* hold, and others, too: take the others out of its set once
         that is safe. True if that recorded anything. Raises `BackendFailed`."""
-        if await self._waits(task):
+        if await self._keep_until_due(task):
             return True
         absent = await self._absent_from(task, desired)
         if absent is None:
@@ -127,15 +127,15 @@ class OldCopies:
             return False
         failpoints.reach("copies-confirmed")
         dropped = await self._drop.send(Drop(task.block, task.set_id, members, tuple(sorted(desired)), task.placed_ns))
-        failpoints.reach("copies-settled")
+        failpoints.reach("old-holders-dropped")
         return bool(dropped)
 
-    async def clear(self, task: Task, desired: frozenset[int]) -> bool:
+    async def clear(self, task: WorkItem, desired: frozenset[int]) -> bool:
         """Step 4, for a block whose set is *desired*: delete its strays once that is safe, and then its row of work.
         True if that recorded anything. Raises `BackendFailed`."""
         strays = [each for each in task.strays if each not in desired and each not in self._targets.lost]
         if strays:
-            if await self._waits(task):
+            if await self._keep_until_due(task):
                 return True
             horizon, without_pins = await self._record_horizons()
             if without_pins < task.strays_number:
@@ -159,20 +159,21 @@ class OldCopies:
             failpoints.reach("strays-deleted")
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
 
-    def _still_wanted(self, task: Task, members: tuple[int, ...], desired: frozenset[int]) -> bool:
+    def _still_wanted(self, task: WorkItem, members: tuple[int, ...], desired: frozenset[int]) -> bool:
         """Whether the present policies still want the block, which *members* hold, on the backends *desired*. They may
         have changed while backends were asked."""
         return self._targets.refresh() and self._targets.desired(task.policy, members) == desired
 
-    async def _waits(self, task: Task) -> bool:
-        """Whether the block still has to wait. If so, its row of work is made due at the end of the wait."""
+    async def _keep_until_due(self, task: WorkItem) -> bool:
+        """If the block still has to wait, make its row of work due at the end of the wait. Returns whether it has
+        to."""
         now_ns = self._site_clock.now_ns()
         placed_ns = task.placed_ns if 0 < task.placed_ns <= now_ns else now_ns
         left_ns = placed_ns + self._wait_ns - now_ns
         if placed_ns == task.placed_ns and left_ns <= 0:
             return False
         due_ns = self._backoff.clock.now_ns() + left_ns
-        await self._hold.send(Hold(task.block, task.set_id, placed_ns, due_ns))
+        await self._keep_old.send(KeepOld(task.block, task.set_id, placed_ns, due_ns))
         return True
 
     async def _record_horizons(self) -> RecordHorizons:
@@ -183,7 +184,7 @@ class OldCopies:
             self._horizons = RecordHorizons(await self._journal.horizons(), without_pins)
         return self._horizons
 
-    async def _absent_from(self, task: Task, desired: frozenset[int]) -> set[int] | None:
+    async def _absent_from(self, task: WorkItem, desired: frozenset[int]) -> set[int] | None:
         """Return those of *desired* that do not have the block; None if one of them cannot be asked now."""
         now = self._health.clock()
         at, places = self._confirmed.get(task.block, (0.0, frozenset()))
@@ -202,7 +203,7 @@ class OldCopies:
                 self._confirmed.popitem(last=False)
         return absent
 
-    async def _suspect(self, task: Task, absent: Collection[int]) -> bool:
+    async def _suspect(self, task: WorkItem, absent: Collection[int]) -> bool:
         """Record the copies that the backends *absent* confirmed and do not have as suspects, to be made again."""
         now = self._health.clock()
         for place in sorted(absent):
@@ -217,7 +218,7 @@ class OldCopies:
             await self._journal.send(SuspectCopy(task.block, place, "it was confirmed, and is not there"))
         return True
 
-    async def _delete(self, task: Task, strays: Collection[int]) -> None:
+    async def _delete(self, task: WorkItem, strays: Collection[int]) -> None:
         self._health.start_trial(strays, task.block)
         began = self._health.clock()
         await self._copies.delete(task, strays)

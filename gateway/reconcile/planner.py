@@ -1,10 +1,9 @@
 """The planner: walks all blocks, in slices, and makes a row of work for each that is not where it should be.
 
-A walk starts when the targets have changed (policies, backends, drains, losses). The table `plan` holds the fingerprint
-of the targets and a durable cursor. So an interrupted walk continues, and a walk under an older fingerprint starts
-again. A process that did not yet know of the change may have written blocks that the cursor has already passed. So a
-second walk follows the first one, and then one a day.
-"""
+A walk starts when what decides about placement has changed: policies, backends, drains, losses (`PlacementTargets`).
+The table `plan` holds a fingerprint of it and a durable cursor. So an interrupted walk continues, and a walk under an
+older fingerprint starts again. A process that did not yet know of the change may have written blocks that the cursor
+has already passed. So a second walk follows the first one, and then one a day."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
-from gateway.reconcile.clock import JournalClock
+from gateway.reconcile.clock import WorkClock
 from gateway.reconcile.commands import AdvancePlan
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
@@ -25,7 +24,7 @@ MAX_ROWS = 256
 """Most rows of work that one command makes."""
 QUIET_SLICES = 16
 """After this many slices without a row to make, the cursor is made durable all the same."""
-REST = 3.0
+REST_FACTOR = 3.0
 """After a command the planner pauses this many times as long as it took, so that clients' commands come first."""
 
 
@@ -50,7 +49,7 @@ class Planner(Worker):
         self._journal = journal
         self._lookup = lookup
         self._targets = targets
-        self._journal_clock = JournalClock(store, timing.clock)
+        self._work_clock = WorkClock(store, timing.clock)
         self.noted = 0
         """Blocks so far for which a row was made."""
 
@@ -62,9 +61,9 @@ class Planner(Worker):
             return False
         before = walk.after
         for _ in range(QUIET_SLICES):
-            walk, unsettled = self._slice(walk)
-            if unsettled or walk.again_ns:
-                return await self._advance(before, walk, unsettled)
+            walk, misplaced = self._examine_slice(walk)
+            if misplaced or walk.again_ns:
+                return await self._advance(before, walk, misplaced)
             await asyncio.sleep(0)
             if not self._targets.refresh() or self._targets.fingerprint != walk.fingerprint:
                 return True
@@ -78,28 +77,28 @@ class Planner(Worker):
         walk = Walk._make(rows[0])
         if not walk.again_ns:
             return walk
-        return walk._replace(after=b"", again_ns=0) if walk.again_ns <= self._journal_clock.now_ns() else None
+        return walk._replace(after=b"", again_ns=0) if walk.again_ns <= self._work_clock.now_ns() else None
 
-    def _slice(self, walk: Walk) -> tuple[Walk, tuple[bytes, ...]]:
+    def _examine_slice(self, walk: Walk) -> tuple[Walk, tuple[bytes, ...]]:
         """Examine the next blocks after the cursor. Returns the walk with its new cursor, and the blocks that need a
         row of work."""
         rows = self.store.query(
             "SELECT id, backends, policy FROM block WHERE id > ? AND died = 0 ORDER BY id LIMIT ?",
             (walk.after, SLICE_BLOCKS),
         )
-        unsettled: list[bytes] = []
-        now_ns, after = self._journal_clock.now_ns(), walk.after
+        misplaced: list[bytes] = []
+        now_ns, after = self._work_clock.now_ns(), walk.after
         for block, set_id, policy in rows:
             after = block
             held = self._lookup.members(set_id)
             if self._targets.desired(policy, held) != frozenset(held):
-                unsettled.append(block)
-                if len(unsettled) == MAX_ROWS:
-                    return walk._replace(after=after), self._without_row(unsettled, walk, now_ns)
-        new = self._without_row(unsettled, walk, now_ns)
+                misplaced.append(block)
+                if len(misplaced) == MAX_ROWS:
+                    return walk._replace(after=after), self._without_row(misplaced, walk, now_ns)
+        new = self._without_row(misplaced, walk, now_ns)
         if len(rows) < SLICE_BLOCKS:
-            walks = self._timing.planner
-            seconds = walks.daily_walk_seconds if walk.walks else walks.second_walk_seconds
+            timing = self._timing.planner
+            seconds = timing.daily_walk_seconds if walk.walks else timing.second_walk_seconds
             return Walk(walk.fingerprint, b"", walk.walks + 1, now_ns + int(seconds * 1e9)), new
         return walk._replace(after=after), new
 
@@ -115,13 +114,13 @@ class Planner(Worker):
         )
         return tuple(sorted(set(blocks).difference(block for (block,) in known)))
 
-    async def _advance(self, before: bytes, walk: Walk, unsettled: tuple[bytes, ...]) -> bool:
+    async def _advance(self, before: bytes, walk: Walk, misplaced: tuple[bytes, ...]) -> bool:
         began = self._clock.monotonic()
         command = AdvancePlan(
-            walk.fingerprint, before, walk.after, walk.walks, walk.again_ns, unsettled, self._journal_clock.now_ns()
+            walk.fingerprint, before, walk.after, walk.walks, walk.again_ns, misplaced, self._work_clock.now_ns()
         )
         if await self._journal.send(command):
-            self.noted += len(unsettled)
-        if unsettled:
-            await self._clock.sleep(REST * (self._clock.monotonic() - began))
+            self.noted += len(misplaced)
+        if misplaced:
+            await self._clock.sleep(REST_FACTOR * (self._clock.monotonic() - began))
         return True

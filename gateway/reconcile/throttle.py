@@ -32,7 +32,7 @@ WAITED_PER_RUN = 1.5
 """Processors count as scarce if this thread waits for one this many times as long as it runs. Measured on two
 processors: 0.4 to 1.2 with a backlog and no clients; 2 to 10 with clients that keep the processors half busy."""
 
-THROTTLED = gauge("entrepot_copies_give_way", "1 while copies wait a little, since processors are scarce.")
+THROTTLED = gauge("entrepot_copies_give_way", "1 while the making of copies is throttled, since processors are scarce.")
 
 
 def scheduler_times() -> tuple[int, int] | None:

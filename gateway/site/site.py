@@ -130,9 +130,9 @@ class Site:
             self.keyring,
             self.journal,
             server.bytes_in_flight,
-            writes_much=kind not in {"cli", "keeper"},
-            # Without the journal's disk a worker can commit nothing. A program that opens the site has other work.
-            loop_device=self.journal_path.stat().st_dev if kind == "worker" else None,
+            writes_much=kind != "cli",
+            journal_device=self.journal_path.stat().st_dev,
+            inline_bytes=self.config.journal.inline_bytes,
             # In a worker clients wait for each other's memory; another process waits only for its own.
             wait_seconds=server.bytes_wait_seconds if kind == "worker" else None,
             strict=strict,

@@ -71,7 +71,7 @@ class SweeperTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakedownTiming:
+class ReleaseTiming:
     """Taking deleted objects and ended uploads apart (`gateway/blocks/maintenance/release.py`)."""
 
     remember_seconds: Limit = 86_400.0
@@ -92,6 +92,14 @@ class BlocksTiming:
     """How long a command whose answer never came may still be committed. A shorter one may lose bytes."""
     report_again_seconds: Pause = 60.0
     """Between two reports that the same copy is absent or damaged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InlineTiming:
+    """Small values in the journal's database (`gateway/blocks/maintenance/inline_flusher.py`)."""
+
+    flush_seconds: Pause = 2.0
+    """The least age of a value when it is written to a file. The greatest is about twice this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,8 +441,9 @@ class Timing:
     journal: JournalTiming = field(default_factory=JournalTiming)
     workers: WorkersTiming = field(default_factory=WorkersTiming)
     sweeper: SweeperTiming = field(default_factory=SweeperTiming)
-    takedown: TakedownTiming = field(default_factory=TakedownTiming)
+    release: ReleaseTiming = field(default_factory=ReleaseTiming)
     blocks: BlocksTiming = field(default_factory=BlocksTiming)
+    inline: InlineTiming = field(default_factory=InlineTiming)
     routes: RoutesTiming = field(default_factory=RoutesTiming)
     inventory: InventoryTiming = field(default_factory=InventoryTiming)
     compactor: CompactorTiming = field(default_factory=CompactorTiming)

@@ -18,12 +18,9 @@ async def opened(
     warm: bool = True,
     wal_bytes: int = LOG_BYTES_MIN,
     descriptors: int = 100,
-    loop_device: int | None = None,
     timing: DriverTiming = DEFAULTS,
 ) -> AsyncIterator[Local]:
-    backend = await Local.open(
-        str(folder), wal_bytes=wal_bytes, descriptors=descriptors, loop_device=loop_device, timing=timing
-    )
+    backend = await Local.open(str(folder), wal_bytes=wal_bytes, descriptors=descriptors, timing=timing)
     try:
         if warm:
             await backend.warm()

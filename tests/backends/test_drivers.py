@@ -11,7 +11,6 @@ from backends.base import Backend
 from backends.local.backend import Local
 from backends.local.wal import LOG_BYTES_MIN
 from backends.testing.memory import Memory
-from backends.timing import DriverTiming
 from tests.backends.contract import Contract
 from tests.backends.example_driver import SqliteBackend
 
@@ -38,22 +37,6 @@ class TestLocal(Contract):
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
         local = await Local.open(str(tmp_path / "blocks"), wal_bytes=LOG_BYTES_MIN)
-        await local.warm()
-        yield local
-        await local.close()
-
-
-class TestLocalOnLoop(Contract):
-    """Lone small values are stored on the event loop."""
-
-    @pytest.fixture
-    async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
-        local = await Local.open(
-            str(tmp_path / "blocks"),
-            wal_bytes=LOG_BYTES_MIN,
-            loop_device=tmp_path.stat().st_dev,
-            timing=DriverTiming(loop_commit_seconds=60),
-        )
         await local.warm()
         yield local
         await local.close()

@@ -15,7 +15,6 @@ from backends.local import direct_io, file_pool, files, listing, values, wal_for
 from backends.local import marker as local_marker
 from backends.local.backend import Local
 from backends.local.wal import LOG_BYTES_MIN
-from backends.timing import DriverTiming
 from tests.backends.contract import SITE, listed
 from tests.backends.recorded_disk import Disk, Recorder
 
@@ -32,12 +31,7 @@ def value_of(key: str) -> bytes:
 async def live(folder: Path, recorder: Recorder) -> None:
     """A life with everything in it: small and large puts, deletes, logs that turn over, an end and a second life."""
     for life in range(2):
-        backend = await Local.open(
-            str(folder),
-            wal_bytes=LOG_BYTES_MIN,
-            loop_device=folder.parent.stat().st_dev if life else None,
-            timing=DriverTiming(loop_commit_seconds=60),
-        )
+        backend = await Local.open(str(folder), wal_bytes=LOG_BYTES_MIN)
         await backend.claim(Marker(SITE, 1, life))
         recorder.note("claimed", str(life))
         await backend.warm()

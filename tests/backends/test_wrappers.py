@@ -15,6 +15,7 @@ from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from backends.timing import DriverTiming
 from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited, Wrapper
+from gateway.blocks.inline.backend import InlineBackend
 from gateway.site.storage.marker_guard import MarkerGuard
 from gateway.site.storage.pending_backend import PendingBackend
 from gateway.timing import Timing, parse_timing
@@ -172,7 +173,7 @@ def test_the_base_of_wrappers_overrides_every_method() -> None:
 
 def test_the_contract_suite_runs_over_every_wrapper_of_production() -> None:
     """A new wrapper needs a class derived from `Contract`, here or in the test module of its own, and a row here."""
-    tested = {ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend}
+    tested = {ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend, InlineBackend}
     ours = {each for each in Wrapper.__subclasses__() if not each.__module__.startswith("tests.")}
     assert ours == tested
 

@@ -87,7 +87,7 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
         )
         few = plan.keys // (plan.runs + 1)  # so that it never comes to those without bytes
         for nth in range(1, plan.runs + 1):
-            settled.measured.append(await _rate(mover.step, lambda: mover.made.new, nth * few))
+            settled.measured.append(await _rate(mover.step, lambda: mover.copy_maker.new, nth * few))
         for task in mover._under_way.values():
             task.cancel()
         await asyncio.gather(*mover._under_way.values(), return_exceptions=True)

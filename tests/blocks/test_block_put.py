@@ -57,7 +57,7 @@ async def test_one_put_of_two_is_enough_and_the_other_goes_on_after_the_answer()
     (block,) = stored.blocks
     assert block.backends == SETS[frozenset({1})]
     assert block.due_ns > 0
-    world.writer.commit(stored)
+    world.writer.mark_named(stored)
     assert len(await world.keys_stored(0)) == 1
     assert await world.keys_stored(1) == []
     slow.may.set()
@@ -107,7 +107,7 @@ async def test_an_unnamed_block_is_deleted_only_once_its_last_put_has_ended() ->
     slow = Slow()
     world = World(Memory(), slow)
     stored = await store(world, b"x", write_context(world))
-    world.writer.abort(stored)
+    world.writer.release_unnamed(stored)
     await asyncio.sleep(0)
     assert len(await world.keys_stored(0)) == 1
     slow.may.set()
@@ -120,7 +120,7 @@ async def test_puts_that_no_write_waits_for_hold_a_bounded_share_of_memory() -> 
     slow = Slow()
     world = World(Memory(), slow, budget_bytes=32 << 20)
     for _ in range(4):
-        world.writer.commit(await store(world, b"x" * (4 << 20), write_context(world)))
+        world.writer.mark_named(await store(world, b"x" * (4 << 20), write_context(world)))
     await asyncio.sleep(0)
     assert slow.cancelled == 3, "a quarter of 32 MiB holds one block of 4 MiB and its seal, not two"
     slow.may.set()

@@ -11,7 +11,7 @@ import pytest
 from gateway.blocks.digests import Digests
 from gateway.blocks.types import BLOCK_BYTES, Targets
 from gateway.blocks.write.block_put import BlockRef
-from gateway.blocks.write.packer import FULL_PACK_BYTES, Packer, PackMember, StoredExtent
+from gateway.blocks.write.packer import PACK_START_BYTES, Packer, PackMember, StoredExtent
 from gateway.blocks.write.writer import StoredRun
 from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
@@ -30,13 +30,13 @@ class Storing:
         self.packs: list[Pack] = []
         self.packer = Packer(self.store, packs_in_flight, gather_seconds)
 
-    async def store(self, pack: Sequence[PackMember], on_settled: Callable[[], None]) -> list[StoredExtent]:
+    async def store(self, pack: Sequence[PackMember], on_decided: Callable[[], None]) -> list[StoredExtent]:
         stored = asyncio.get_running_loop().create_future()
-        self.packs.append(([member.size for member in pack], stored, on_settled))
+        self.packs.append(([member.size for member in pack], stored, on_decided))
         await stored
 
         def ended(_: BlockRef) -> None:
-            on_settled()
+            on_decided()
 
         block_ref = BlockRef(BLOCK, Targets(1, 1, ()), len(pack), ended)
         return [StoredExtent(Extent(BLOCK.id, 0, 0, member.size), block_ref) for member in pack]
@@ -64,28 +64,28 @@ async def test_a_lone_body_is_stored_at_once_and_those_of_one_turn_together() ->
     assert others.left == [[1, 2, 3]]
 
 
-async def test_a_pack_starts_once_as_many_bodies_wait_as_are_unsettled() -> None:
+async def test_a_pack_starts_once_as_many_bodies_wait_as_are_undecided() -> None:
     storing = Storing()
     await storing.add(1, 2, 3)
     await storing.add(4)
     await storing.add(5)
-    assert storing.left == [[1, 2, 3]], "two wait, and three are unsettled"
+    assert storing.left == [[1, 2, 3]], "two wait, and three are undecided"
     await storing.add(6)
     assert storing.left == [[1, 2, 3], [4, 5, 6]]
     await storing.add(7, 8, 9, 10, 11)
-    assert len(storing.left) == 2, "six are unsettled"
+    assert len(storing.left) == 2, "six are undecided"
 
 
-async def test_a_body_is_unsettled_until_its_command_is_answered() -> None:
+async def test_a_body_is_undecided_until_its_command_is_answered() -> None:
     storing = Storing()
     first, second = await storing.add(1, 2)
     await storing.add(3)
     await storing.land(0)
     assert storing.left == [[1, 2]], "it is stored, and its command has no outcome yet"
-    first.result().block_ref.commit()
+    first.result().block_ref.mark_named()
     await settle()
     assert storing.left == [[1, 2]]
-    second.result().block_ref.abort()
+    second.result().block_ref.release_unnamed()
     await settle()
     assert storing.left == [[1, 2], [3]]
 
@@ -93,10 +93,10 @@ async def test_a_body_is_unsettled_until_its_command_is_answered() -> None:
 async def test_bodies_that_fill_a_pack_start_without_waiting_as_long_as_packs_may_start() -> None:
     storing = Storing(packs_in_flight=2)
     await storing.add(1, 2, 3)
-    await storing.add(FULL_PACK_BYTES - 1)
+    await storing.add(PACK_START_BYTES - 1)
     assert len(storing.left) == 1
     await storing.add(1)
-    assert storing.left[1:] == [[FULL_PACK_BYTES - 1, 1]]
+    assert storing.left[1:] == [[PACK_START_BYTES - 1, 1]]
     await storing.add(BLOCK_BYTES, BLOCK_BYTES)
     assert len(storing.left) == 2, "two are being stored, and that many may be"
     await storing.land(0)
@@ -128,7 +128,7 @@ async def test_no_body_waits_for_ever_for_others() -> None:
     assert others.left[2:] == [[7]], "the gather time begins again with each pack"
 
 
-async def test_bodies_whose_pack_could_not_be_stored_are_settled() -> None:
+async def test_bodies_whose_pack_could_not_be_stored_are_decided() -> None:
     storing = Storing()
     refused = await storing.add(1, 2)
     waiting = await storing.add(3)
@@ -148,7 +148,7 @@ async def test_bodies_whose_pack_could_not_be_stored_are_settled() -> None:
 async def test_a_cancelled_body_does_not_count() -> None:
     storing = Storing()
     await storing.add(1, 2)
-    (large,) = await storing.add(FULL_PACK_BYTES - 1)
+    (large,) = await storing.add(PACK_START_BYTES - 1)
     large.cancel()
     await settle()
     await storing.add(2)
@@ -173,7 +173,7 @@ async def test_draining_starts_packs_without_waiting_for_others() -> None:
 
 
 @pytest.mark.parametrize("how", ["named", "given back", "left in doubt"])
-async def test_a_body_is_settled_whatever_the_outcome_of_its_command(how: str) -> None:
+async def test_a_body_is_decided_whatever_the_outcome_of_its_command(how: str) -> None:
     place = Slow()
     place.gate.set()
     world = World(place, timing=parse_timing("blocks.gather_seconds=3600"))
@@ -184,15 +184,17 @@ async def test_a_body_is_settled_whatever_the_outcome_of_its_command(how: str) -
     stored = await store()
     waiting = asyncio.create_task(world.put(os.urandom(100)))
     await settle()
-    assert place.puts == 2, "as many wait as are unsettled"
+    assert place.puts == 2, "as many wait as are undecided"
     await waiting
     late = await asyncio.gather(store(), store(), store())
     assert place.puts == 3
     waiting = asyncio.create_task(world.put(os.urandom(100)))
     await settle()
-    assert place.puts == 3, "four are unsettled"
+    assert place.puts == 3, "four are undecided"
     for each in (stored, *late):
-        {"named": world.name, "given back": world.writer.abort, "left in doubt": world.writer.commit_unknown}[how](each)
+        {"named": world.name, "given back": world.writer.release_unnamed, "left in doubt": world.writer.mark_unknown}[
+            how
+        ](each)
     await settle()
     assert place.puts == 4
     await waiting

@@ -260,7 +260,7 @@ async def test_candidates_are_read_in_slices_while_many_packs_wait(
 
 async def test_any_number_of_groups_may_be_left_alone_while_others_are_rewritten(site: Apart) -> None:
     """SQLite takes no expression that is more than 1,000 levels deep (https://www.sqlite.org/limits.html)."""
-    resting = site.compactor._rewrites.groups
+    resting = site.compactor._rewrites.group_backoff
     for number in range(2_000):
         resting.record_failure((number + 1_000, number), "a backend is away")
     await site.pack(b"a", BOTH)

@@ -338,21 +338,21 @@ async def test_an_ended_session_cannot_name_blocks(site: Site) -> None:
         await site.journal.send(ForgetSession(other.session))
 
 
-async def test_a_dead_pack_with_an_unsettled_body_stays(site: Site) -> None:
+async def test_a_dead_pack_with_an_undecided_body_stays(site: Site) -> None:
     """Two bodies share a pack: the first is named, deleted and released before the second is named."""
     first, second = await asyncio.gather(
         *(site.writer.store(site.write_context(), chunks(data, 9), None, Digests()) for data in (b"first", b"second"))
     )
     assert first.blocks[0].id == second.blocks[0].id
     await site.journal.send(site.put_command(b"1", first))
-    site.writer.commit(first)
+    site.writer.mark_named(first)
     await site.delete(b"1")
     await site.release_at_once()
     assert site.store.query("SELECT died > 0 FROM block") == [(1,)]
     while await site.sweeper.step():
         pass
     await site.journal.send(site.put_command(b"2", second))
-    site.writer.commit(second)
+    site.writer.mark_named(second)
     await site.work()
     assert await site.get(b"2") == b"second"
 
@@ -374,7 +374,7 @@ async def test_a_session_that_waits_for_an_answer_keeps_the_blocks_of_its_pack_f
         while await site.sweeper.step():
             pass
         assert len(await site.stored()) == 1, "somebody may still name it"
-        writer.commit(run)
+        writer.mark_named(run)
     await site.work()
     assert await site.stored() == {}
 

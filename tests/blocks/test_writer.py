@@ -245,7 +245,7 @@ async def test_nothing_is_reclaimed_from_a_slow_client_while_nobody_waits() -> N
 
     stored = await world.writer.store(world.write_context(), slow(), 4 * MIB, Digests())
     assert len(stored.extents) == 1
-    world.writer.commit(stored)
+    world.writer.mark_named(stored)
 
 
 async def test_a_stream_of_a_gibibyte_stays_within_its_memory() -> None:
@@ -310,11 +310,11 @@ async def test_a_pack_is_deleted_only_when_the_commands_of_all_its_bodies_were_r
         *(world.writer.store(world.write_context(), chunks(b"x", 1), 1, Digests()) for _ in "ab")
     )
     assert one.extents[0].block == two.extents[0].block
-    world.writer.abort(one)
+    world.writer.release_unnamed(one)
     await world.writer.close()
     assert len(await world.keys_stored()) == 2
     assert world.tokens == 1, "the pack's token is held until both have settled"
-    world.writer.abort(two)
+    world.writer.release_unnamed(two)
     await world.writer.close()
     assert await world.keys_stored() == [kept]
     assert world.tokens == 0
@@ -354,7 +354,7 @@ async def test_cancelled_at_any_moment_nothing_stays_behind(
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for outcome in outcomes:
         if not isinstance(outcome, BaseException):
-            world.writer.abort(outcome)
+            world.writer.release_unnamed(outcome)
         else:
             assert isinstance(outcome, asyncio.CancelledError)
     await settle()

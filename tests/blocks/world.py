@@ -81,7 +81,7 @@ class World:
             self.facts[block.id] = BlockFacts(block.ring_key, block.size, block.backends)
         if run:
             self.runs[run] = list(stored.extents)
-        self.writer.commit(stored)
+        self.writer.mark_named(stored)
 
     async def get(self, extents: Iterable[Extent], start: int = 0, length: int | None = None, run: int = 0) -> bytes:
         extents = list(extents)

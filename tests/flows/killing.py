@@ -194,12 +194,13 @@ class Served:
             raise Broken(f"files that were never finished: {unfinished[:5]}")
 
     def check_tables(self, keys: Iterable[str]) -> None:
-        """Nobody serves it: the blocks of its tables are those with these *keys*, and its journal replays into its
-        tables. Raises `Broken`."""
+        """Nobody serves it: the blocks of its tables are those with these *keys* and those that are still inline
+        values, and its journal replays into its tables. Raises `Broken`."""
         stored = {block_id_of(key) for key in keys}
         database = JournalPaths(self.folder / "journal").database
         with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as tables:
             named = {row[0] for row in tables.execute("SELECT id FROM block")}
+            stored |= {row[0] for row in tables.execute("SELECT block FROM inline_value")}
         tables.close()
         if stored != named:
             raise Broken(f"{len(stored - named)} blocks have no row, {len(named - stored)} rows no block")

@@ -277,6 +277,7 @@ async def test_damage_done_to_the_disk_is_noticed(tmp_path: Path) -> None:
         block.unlink()
         with pytest.raises(Broken, match="block-missing"):
             served.fsck()
+        block.parent.mkdir(exist_ok=True)
         block.write_bytes(whole)
         stray = served.folder / "blocks" / f"{1 << 60:016x}" / block.name
         stray.parent.mkdir()

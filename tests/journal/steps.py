@@ -402,11 +402,13 @@ def work_on_copies(h: History, r: random.Random, b: Any, who: Any) -> Any:
     return r.choice(
         [
             reconcile.BeginWork((reconcile.Begin(block.id, block.backends, (r.choice([1, 2, 3]),)),)),
-            reconcile.SettleWork((reconcile.Settle(block.id, block.backends, was, members, bool(r.randrange(2))),)),
+            reconcile.SetBlockHolders(
+                (reconcile.SetHolders(block.id, block.backends, was, members, bool(r.randrange(2))),)
+            ),
             reconcile.FinishWork((reconcile.Finish(block.id, block.backends, unpack_ids(work.strays)),)),
             reconcile.FailWork((reconcile.Fail(block.id, h.at_ns, r.randrange(3), work.attempts + 1, "away"),)),
             reconcile.ClearCopies(block.id, (1, 2)),
-            reconcile.HoldCopies((reconcile.Hold(block.id, block.backends, h.at_ns, h.at_ns + 5),)),
+            reconcile.KeepOldCopies((reconcile.KeepOld(block.id, block.backends, h.at_ns, h.at_ns + 5),)),
             reconcile.DropCopies((reconcile.Drop(block.id, block.backends, was, was[:1], work.placed_ns),)),
         ]
     )

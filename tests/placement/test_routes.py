@@ -54,7 +54,7 @@ def tell(known: Routes, what: str, backend: int, size: int, seconds: float, now_
         case "answered":
             known.record_response(backend, size, seconds, now_s)
         case "refused":
-            known.record_refusal(backend, now_s)
+            known.record_answer_without_copy(backend, now_s)
         case "failed":
             known.record_failure(backend, "down", now_s)
         case "outrun":
@@ -258,7 +258,7 @@ def test_a_block_that_is_absent_does_not_make_a_backend_broken() -> None:
     for _ in range(4):
         known.record_failure(NEAR.id, "down", 0.0)
     for _ in range(50):
-        known.record_refusal(NEAR.id, 0.0)
+        known.record_answer_without_copy(NEAR.id, 0.0)
     assert known.health_by_name(0.0)["near"].state is CircuitState.CLOSED
     for _ in range(5):
         known.record_failure(NEAR.id, "down", 0.0)

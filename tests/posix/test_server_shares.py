@@ -101,7 +101,7 @@ async def test_a_user_whose_bodies_fill_the_memory_is_refused_and_the_others_are
 
 def test_what_users_hold_is_bounded_however_many_they_are():
     shares = Shares(1000, "bytes")
-    held = [shares.hold(user) for user in range(100)]
+    held = [shares.new_share(user) for user in range(100)]
     for each in held:
         for _ in range(1000):
             try:
@@ -113,6 +113,6 @@ def test_what_users_hold_is_bounded_however_many_they_are():
         each.release()
         each.release()
     assert shares.total == 0
-    shares.hold(1).add(500)
+    shares.new_share(1).add(500)
     with pytest.raises(Busy, match="for this user: 500 bytes"):
-        shares.hold(1).add(1)
+        shares.new_share(1).add(1)

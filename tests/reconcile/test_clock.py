@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gateway.blocks.types import block_path
-from gateway.reconcile.clock import JournalClock
+from gateway.reconcile.clock import WorkClock
 from gateway.reconcile.commands import SuspectCopy
 from tests.clocks import AheadClock
 from tests.reconcile.shores import PATIENT, Shores
@@ -41,7 +41,7 @@ def test_it_is_never_behind_the_journal_and_goes_on_where_the_machine_does_not()
     at = {"machine": 100, "journal": 50, "passed": 7}
     store = SimpleNamespace(query=lambda statement, values=(): [(at["journal"] * SECOND_NS,)])
     machine = SimpleNamespace(wall_ns=lambda: at["machine"] * SECOND_NS, monotonic=lambda: float(at["passed"]))
-    clock = JournalClock(store, machine)  # type: ignore[arg-type]
+    clock = WorkClock(store, machine)  # type: ignore[arg-type]
     assert clock.now_ns() == 100 * SECOND_NS
     at["journal"] = 1_000
     assert clock.now_ns() == 1_000 * SECOND_NS
@@ -51,3 +51,19 @@ def test_it_is_never_behind_the_journal_and_goes_on_where_the_machine_does_not()
     assert clock.now_ns() == 2_000 * SECOND_NS
     at.update(machine=150, passed=20)
     assert clock.now_ns() == 2_008 * SECOND_NS
+
+
+def test_a_pause_between_its_readings_does_not_put_it_ahead() -> None:
+    """Otherwise a row that one clock made due would not be due by another."""
+    passed, pauses = [0.0], [5.0, 0.0, 0.0]
+
+    def wall_ns() -> int:
+        passed[0] += pauses.pop(0)
+        return int(passed[0] * SECOND_NS)
+
+    store = SimpleNamespace(query=lambda statement, values=(): [(0,)])
+    clock = WorkClock(store, SimpleNamespace(wall_ns=wall_ns, monotonic=lambda: passed[0]))  # type: ignore[arg-type]
+    assert clock.now_ns() == 5 * SECOND_NS
+    passed[0] += 1
+    assert clock.now_ns() == 6 * SECOND_NS
+    assert clock.now_ns() == 6 * SECOND_NS

@@ -22,11 +22,11 @@ from gateway.reconcile.commands import (
     FailWork,
     Finish,
     FinishWork,
-    Hold,
-    HoldCopies,
+    KeepOld,
+    KeepOldCopies,
     LoseBackend,
-    Settle,
-    SettleWork,
+    SetBlockHolders,
+    SetHolders,
     SuspectCopy,
 )
 from tests.reconcile.shores import Shores
@@ -44,8 +44,8 @@ class One(Shores):
         return begun
 
     async def settle(self, *members: int, done: bool = True, was: tuple[int, ...] = (0,)) -> Any:  # type: ignore[override]
-        item = Settle(self.block, self.before, self.named(was), self.named(members), done)
-        (settled,) = await self.journal.send(SettleWork((item,)))
+        item = SetHolders(self.block, self.before, self.named(was), self.named(members), done)
+        (settled,) = await self.journal.send(SetBlockHolders((item,)))
         return settled
 
     async def finish(self, *strays: int) -> Any:
@@ -187,7 +187,7 @@ class Moved(One):
         ((self.block, self.before),) = self.store.query("SELECT id, backends FROM block")
 
     async def hold(self, placed_ns: int, due_ns: int) -> Any:
-        (held,) = await self.journal.send(HoldCopies((Hold(self.block, self.before, placed_ns, due_ns),)))
+        (held,) = await self.journal.send(KeepOldCopies((KeepOld(self.block, self.before, placed_ns, due_ns),)))
         return held
 
     async def drop(self, *members: int, placed_ns: int) -> Any:

@@ -86,7 +86,7 @@ async def test_a_copy_that_landed_is_found_and_counts_once_it_was_read(site: Sho
     await landed(site, second)
     await site.due_now()
     await site.move()
-    assert (second.puts, second.gets, site.mover.made.already_present, site.mover.made.new) == (1, 1, 1, 0)
+    assert (second.puts, second.gets, site.mover.copy_maker.already_present, site.mover.copy_maker.new) == (1, 1, 1, 0)
     assert site.held() == [(0, 1)]
     assert site.work_rows() == []
 
@@ -99,7 +99,7 @@ async def test_where_the_place_tells_an_md5_nothing_is_read(site: Shores, second
     await landed(site, second)
     await site.due_now()
     await site.move()
-    assert (second.puts, second.gets, site.mover.made.already_present) == (1, 0, 1)
+    assert (second.puts, second.gets, site.mover.copy_maker.already_present) == (1, 0, 1)
     assert site.held() == [(0, 1)]
 
 
@@ -119,7 +119,7 @@ async def test_what_is_not_the_copy_is_put(site: Shores, second: Second, what: s
             await Memory.put(second, key, [other], crc32c_of([other]))
     await site.due_now()
     await site.move()
-    assert (second.puts, site.mover.made.already_present, site.mover.made.new) == (2, 0, 1)
+    assert (second.puts, site.mover.copy_maker.already_present, site.mover.copy_maker.new) == (2, 0, 1)
     assert site.held() == [(0, 1)]
     first, other_place = await site.copies()
     assert first == other_place

@@ -12,7 +12,16 @@ import pytest
 
 from gateway.journal.tables import WorkState
 from gateway.reconcile import planner as planning
-from gateway.reconcile.commands import ClearCopies, Fail, FailWork, Finish, FinishWork, Settle, SettleWork, SuspectCopy
+from gateway.reconcile.commands import (
+    ClearCopies,
+    Fail,
+    FailWork,
+    Finish,
+    FinishWork,
+    SetBlockHolders,
+    SetHolders,
+    SuspectCopy,
+)
 from gateway.timing import Timing
 from gateway.topology import BackendPlace
 from tests.clocks import AheadClock
@@ -110,7 +119,7 @@ async def test_a_config_that_changes_there_and_back_in_the_middle_of_a_walk_hide
     b0, b1, _ = site.ids
     # the first block is said to lie on b1, so the walk goes quietly over that one alone
     await site.journal.send(SuspectCopy(first, b0, "moved by hand"))
-    await site.journal.send(SettleWork((Settle(first, before, (b0,), (b1,), True),)))
+    await site.journal.send(SetBlockHolders((SetHolders(first, before, (b0,), (b1,), True),)))
     await site.journal.send(ClearCopies(first, (b0,)))
     ((now,),) = site.store.query("SELECT backends FROM block WHERE id = ?", (first,))
     assert await site.journal.send(FinishWork((Finish(first, now, (b0,)),))) == (True,)

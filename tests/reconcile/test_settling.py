@@ -62,7 +62,7 @@ async def test_what_lies_where_it_should_makes_no_work(site: Shores) -> None:
     await fill(site)
     assert site.work_rows() == []
     await site.settle()
-    assert site.mover.made.new == 0
+    assert site.mover.copy_maker.new == 0
 
 
 async def test_another_policy_moves_what_is_there_and_the_old_bytes_go_behind_the_last_reader(site: Shores) -> None:
@@ -165,7 +165,7 @@ async def test_a_damaged_copy_that_somebody_met_is_mended_from_a_good_one(site: 
     await site.move()
     first, second = site.places[0]._values, site.places[1]._values
     assert first == second
-    assert site.mover.made.repaired == len(first)
+    assert site.mover.copy_maker.repaired == len(first)
     assert site.work_rows() == []
 
 
@@ -177,7 +177,7 @@ async def test_a_good_copy_that_was_suspected_is_left_alone(site: Shores) -> Non
     assert not await site.journal.send(SuspectCopy(block, site.ids[0], "damaged"))
     await site.move()
     assert site.work_rows() == []
-    assert site.mover.made.repaired == 0
+    assert site.mover.copy_maker.repaired == 0
 
 
 async def lose_only_copy(site: Shores) -> Callable[[], None]:

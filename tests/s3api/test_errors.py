@@ -9,6 +9,7 @@ import pytest
 
 from backends import errors as backend_errors
 from gateway import errors as core
+from gateway.blocks.inline.values import InlineValues
 from gateway.identity import signature_errors
 from s3api.codes import CODES
 from s3api.errors import S3Error
@@ -71,6 +72,7 @@ async def test_a_write_without_its_backend_says_that_the_backend_is_unavailable(
 
     target = site.engine._write_targets.default.copies[0].backend
     monkeypatch.setattr(type(target), "put", refused)
+    monkeypatch.setattr(InlineValues, "attach", lambda *_: False)
     reply = await signer.request("PUT", "/bucket/k", body=b"x")
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")
     assert "storage backend" in reply.xml("Message")

@@ -73,7 +73,7 @@ async def test_a_pack_of_which_something_is_still_to_be_named_stays_until_its_se
                 await writer.engine.delete(root, "kept", b"%d" % n)
                 await house.collect()
                 assert keeper.store.query("SELECT count(*) FROM freed") == [(n + 1,)], "not even its counts go down"
-            storage.writer.commit(run)
+            storage.writer.mark_named(run)
         assert await read(keeper, root, b"3") == BODIES[3]
         await writer.engine.delete(root, "kept", b"3")
         for _ in range(20):

@@ -30,8 +30,8 @@ SILENT_TICKS, HUNG_TICKS, STARTING_TICKS = (
     round(seconds / TIMES.report_seconds)
     for seconds in (TIMES.silence_seconds, TIMES.hung_seconds, TIMES.hung_starting_seconds)
 )
-POINTS = {"keeper": "takedown-ready", "committer": "batch-answered", "worker 0": "command-ready"}
-HANGING = "takedown-ready=hang;batch-answered=hang@6;command-ready=hang@40"
+POINTS = {"keeper": "release-ready", "committer": "batch-answered", "worker 0": "command-ready"}
+HANGING = "release-ready=hang;batch-answered=hang@6;command-ready=hang@40"
 """Late enough for the worker that the other two come to their points as well."""
 
 

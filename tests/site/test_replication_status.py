@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.cli.text.replication import to_dict, to_text
-from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
+from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, SetBlockHolders, SetHolders
 from gateway.site.replication_status import (
     BackendUse,
     Backlog,
@@ -68,10 +68,10 @@ async def test_a_copy_that_is_being_made_is_not_taken_for_bytes_that_go(tmp_path
         assert (await now())[1:] == (["place"], ["default"])
         await site.journal.send(BeginWork((Begin(block, held, (vault,)),)))
         assert (await now())[1:] == (["place"], ["default"])
-        await site.journal.send(SettleWork((Settle(block, held, was, (vault,), False),)))
+        await site.journal.send(SetBlockHolders((SetHolders(block, held, was, (vault,), False),)))
         assert (await now())[1:] == (["place"], ["default"])
         ((held,),) = site.store.query("SELECT backends FROM block")
-        await site.journal.send(SettleWork((Settle(block, held, (vault,), (*was, vault), True),)))
+        await site.journal.send(SetBlockHolders((SetHolders(block, held, (vault,), (*was, vault), True),)))
         assert (await now())[1:] == ([], [])
 
 
@@ -90,6 +90,6 @@ async def test_bytes_that_wait_to_go_leave_no_policy_behind(tmp_path: Path, new_
         told = await read_status(site.journal_path, less, site.timing.clock)
         assert ([each.kind for each in told.backlog], [each.policy for each in told.points]) == (["place"], ["safe"])
         ((disk,),) = site.store.query("SELECT id FROM backend WHERE name = 'disk'")
-        await site.journal.send(SettleWork((Settle(block, held, was, (disk,), True),)))
+        await site.journal.send(SetBlockHolders((SetHolders(block, held, was, (disk,), True),)))
         told = await read_status(site.journal_path, less, site.timing.clock)
         assert ([each.kind for each in told.backlog], [each.policy for each in told.points]) == (["clear"], [])

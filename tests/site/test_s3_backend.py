@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.files import files_below
+from tests.files import block_files
 from tests.new_sites import new_site
 from tests.servers.moto import moto
 from tests.servers.running import S3Server
@@ -52,7 +52,7 @@ def test_blocks_lie_in_the_bucket_and_its_secret_nowhere(folder: Path) -> None:
         assert watch(endpoint, "/readyz")[0] == 200
         assert SECRET not in everything_said(endpoint)
         assert "CLOUD_SECRET" in everything_said(endpoint)
-    local = [path for path in files_below(folder / "blocks") if path.stat().st_size > 8 << 20]
+    local = [path for path in block_files(folder / "blocks") if path.stat().st_size > 8 << 20]
     assert local == []
 
 

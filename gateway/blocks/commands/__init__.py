@@ -5,6 +5,7 @@ functions work on rows in memory only.
 """
 
 from gateway.blocks.commands.block_copies import NoteStrays, SetBlockBackends, note_strays, set_block_backends
+from gateway.blocks.commands.inline_values import DropInlineValues, drop_inline_values
 from gateway.blocks.commands.release_content import ReleaseContent, release_content
 from gateway.blocks.commands.rewrite import (
     EndRewrite,
@@ -37,5 +38,6 @@ COMMANDS: CommandTable = {
     ForgetSession: forget_session,
     SetBlockBackends: set_block_backends,
     NoteStrays: note_strays,
+    DropInlineValues: drop_inline_values,
 }
 """The commands of this package, for the committer."""

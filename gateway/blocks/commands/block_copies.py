@@ -61,7 +61,7 @@ def note_strays(command: NoteStrays, tx: Tx) -> int:
         if block is not None and not block.died:
             require_copies_feature(tx)
             tx.emit(WorkNoted((block_id,), tx.at_ns, tx.at_ns))
-            tx.emit(WorkBegun(block_id, (backend,)))
+            tx.emit(WorkBegun(block_id, (backend,)))  # which adds a stray: there may be bytes of the block
             noted += 1
     return noted
 

@@ -96,7 +96,7 @@ class MoveRewritten(Command[int | None]):
 def move_rewritten(command: MoveRewritten, tx: Tx) -> int | None:
     tx.prefetch([(table, (command.block,)) for table in (BLOCK, REWRITE)])
     block, rewrite = tx.get(BLOCK, (command.block,)), tx.get(REWRITE, (command.block,))
-    # A dead block may be swept at any moment, so only a worker of the session that wrote it may bring it back to life.
+    # A dead block may be swept at any moment. Only a command of the session that wrote it may revive it: not this one.
     if rewrite is None or block is None or block.died or not command.placed_ns:
         return None
     if rewrite.placed_ns != command.placed_ns or rewrite.backends != block.backends:

@@ -37,7 +37,7 @@ CANDIDATES = 64
 """Packs that one step chooses from."""
 SLICE = 500
 """Packs that one query reads."""
-MEMBERS = 1_000
+EXTENTS_PER_STEP = 1_000
 """About how many extents one step copies, at most."""
 
 ContextOf = Callable[[int, int, frozenset[int]], WriteContext]
@@ -131,7 +131,7 @@ class Compactor(Worker):
         if len(pending) >= REWRITES_MAX:
             return []
         skipped = self._unreadable.union(*(each.sources for each in pending))
-        skipped_groups = full_groups(pending).union(self._rewrites.groups.paused())
+        skipped_groups = full_groups(pending).union(self._rewrites.group_backoff.paused())
         candidates: dict[bytes, _SparsePack] = {}  # a pack that grows meanwhile may be read twice
         after = (-1, 0, b"")
         while len(candidates) < CANDIDATES:
@@ -153,11 +153,14 @@ class Compactor(Worker):
         return list(candidates.values())
 
     async def _rewrite(self, packs: Sequence[_SparsePack]) -> int:
-        """Copy what lives in *packs*, which are of one group and one ring key, to new packs. Returns how many."""
+        """Copy what lives in *packs*, which are of one group and one ring key, to new packs. Returns the number of new
+        packs."""
         try:
             copied = await self._copy(packs)
         except (errors.EntrepotError, BackendError) as error:
-            self._rewrites.groups.record_failure(packs[0].group, str(error))  # so that the next step rewrites others
+            self._rewrites.group_backoff.record_failure(
+                packs[0].group, str(error)
+            )  # so that the next step rewrites others
             raise
         by_block: dict[bytes, list[_CopiedExtent]] = {}
         for each in copied:
@@ -166,11 +169,11 @@ class Compactor(Worker):
         count = len(by_block)
         try:
             while by_block:
-                await self._name(packs[0].policy, next(iter(by_block.values())))
+                await self._record_new_pack(packs[0].policy, next(iter(by_block.values())))
                 del by_block[next(iter(by_block))]
         except BaseException:
             for each in itertools.chain.from_iterable(by_block.values()):
-                self._writer.commit_unknown(each.stored)
+                self._writer.mark_unknown(each.stored)
             raise
         self._rewrites.look_soon()
         return count
@@ -183,7 +186,7 @@ class Compactor(Worker):
         living: list[_LivingExtent] = []
         for pack in packs:
             living.extend(self._living_in(pack.id))
-            if len(living) >= MEMBERS:
+            if len(living) >= EXTENTS_PER_STEP:
                 break
         async with self._writer.budget.charged(sum(each.extent.length for each in living)):
             return await self._store_all(living, context)
@@ -199,11 +202,11 @@ class Compactor(Worker):
         failed = [error for error in results if isinstance(error, BaseException)]
         if failed:
             for each in copied:
-                self._writer.abort(each.stored)
+                self._writer.release_unnamed(each.stored)
             raise failed[0]
         return copied
 
-    async def _name(self, policy: int, copied: Sequence[_CopiedExtent]) -> None:
+    async def _record_new_pack(self, policy: int, copied: Sequence[_CopiedExtent]) -> None:
         """Have the journal name the new pack that all of *copied* are in."""
         (block,) = copied[0].stored.blocks
         copies = tuple(Rewritten(source.run, source.nth, source.extent, stored.extents[0]) for source, stored in copied)
@@ -211,7 +214,7 @@ class Compactor(Worker):
         await self._journal.send(RewritePack(block, policy, sources, copies))
         failpoints.reach("compaction-named")
         for each in copied:
-            self._writer.commit(each.stored)
+            self._writer.mark_named(each.stored)
 
     def _living_in(self, block_id: bytes) -> list[_LivingExtent]:
         living: list[_LivingExtent] = []

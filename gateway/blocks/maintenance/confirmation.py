@@ -33,9 +33,9 @@ async def confirm_copies(block: ExpectedBlock, targets: Sequence[Target]) -> Con
     """Ask each of *targets* whether it has *block*.
 
     All are asked for its size at once; then one copy is read back and compared by CRC32C. Another backend has the block
-    if it states the MD5 of those bytes, or no MD5; if it states another one, which proves nothing by itself, its copy
-    is read back, too. Once a backend has failed, nothing is read back any more, since all have to be asked again in any
-    case. Copies are read into memory as a whole, one at a time."""
+    if it states the MD5 of those bytes, or no MD5; if it states another one, its copy is read back, too, since some
+    servers state something else as the MD5. Once a backend has failed, nothing is read back any more, since all have to
+    be asked again in any case. Copies are read into memory as a whole, one at a time."""
     answers = await asyncio.gather(*(_stat(block, target) for target in targets))
     stats = list(zip(targets, answers, strict=True))
     absent = {target.id for target, stat in stats if stat is None}

@@ -113,7 +113,8 @@ async def _each_item(
 
 
 def in_fork_grace(store: Tables, clock: Clock) -> bool:
-    """Return whether the grace period after a takeover, or a start that may be that of a copy, is not over yet."""
+    """Return whether another copy of this journal may still be in use: the grace period after a takeover, or after a
+    start that may be that of a copy, is not over yet."""
     pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
     now_ns = SiteClock(store.query, clock_reader(clock)).now_ns()
     return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, now_ns)))
@@ -127,15 +128,15 @@ async def collect(
     timing: Timing,
     progress: Progress = no_progress,
     *,
-    refresh: Callable[[], Awaitable[None]] | None = None,
+    stamp_fences: Callable[[], Awaitable[None]] | None = None,
     limits: ListingLimits = DEFAULT_LIMITS,
 ) -> Waste:
     """Let *workers* do what they find to do now, and delete orphans. Returns the garbage that is left.
 
     Strays that the journal does not know are noted for the keeper, which may be making these copies at this moment.
-    What somebody may still read stays; readers that have finished get a moment to raise their horizon. *refresh* stamps
-    the backends with the journal's position, which deletions wait for."""
-    await _run_workers(list(workers), timing, progress, refresh)
+    What somebody may still read stays; readers that have finished get a moment to raise their horizon. *stamp_fences*
+    stamps the backends with the journal's position, which deletions wait for."""
+    await _run_workers(list(workers), timing, progress, stamp_fences)
     keep_orphans = in_fork_grace(store, timing.clock)
 
     async def handle(backend_id: int, item: InventoryItem) -> None:
@@ -150,9 +151,10 @@ async def collect(
 
 
 async def _run_workers(
-    workers: list[Worker], timing: Timing, progress: Progress, refresh: Callable[[], Awaitable[None]] | None
+    workers: list[Worker], timing: Timing, progress: Progress, stamp_fences: Callable[[], Awaitable[None]] | None
 ) -> None:
-    """Let *workers* step until none of them has more to do, and for a while until none is held back."""
+    """Step *workers* until none of them has more to do. While one is held back, pause and repeat, up to
+    `HELD_BACK_TRIES` times."""
     steps = 0
     for _ in range(HELD_BACK_TRIES):
         while any([await worker.step() for worker in workers]):
@@ -161,5 +163,5 @@ async def _run_workers(
         if not any(worker.held_back for worker in workers):
             break
         await timing.clock.sleep(timing.workers.held_back_seconds)
-        if refresh is not None:
-            await refresh()
+        if stamp_fences is not None:
+            await stamp_fences()

@@ -1,9 +1,12 @@
 """Releasing the content of deleted files, parts and uploads: their reference counts are lowered in slices.
 
 So deleting 5 TiB keeps nobody waiting. A reader may still be reading a body whose file is deleted, and looks its runs
-up one by one. So queued releases are taken in cohorts: those that are in the queue at some record number, once every
-live session reads at least at that number. A look-up that begins after that finds no file that refers to them. Backups
-do not delay this, since a backup has rows of its own; the sweeper keeps the blocks that those rows name.
+up one by one. So the releaser reads up to `COHORT` queued releases, and notes the number of the journal's last record.
+It releases them once the horizon of every live session is at least that number: a look-up that begins after that finds
+no file that refers to them. Backups do not delay this, since a backup has rows of its own; the sweeper keeps the blocks
+that those rows name.
+
+The queue is the table `freed` (`RELEASE_QUEUE`).
 """
 
 from __future__ import annotations
@@ -45,6 +48,11 @@ class _Queued(NamedTuple):
     weight: int
     """About how many rows its release touches."""
 
+    @property
+    def is_upload(self) -> bool:
+        """Whether it is an ended upload, whose parts are to be dropped, and not content."""
+        return self.shape == Shape.NONE
+
 
 class ContentReleaser(Worker):
     """Releases the content of what was deleted, and forgets uploads that ended long ago."""
@@ -69,7 +77,7 @@ class ContentReleaser(Worker):
         self.held_back = await self._journal.horizons(pins=False) < self._cohort_at
         if self.held_back:
             return False
-        if self._cohort[0].shape == Shape.NONE:
+        if self._cohort[0].is_upload:
             await self._drop_parts(self._cohort.popleft())
         else:
             await self._release()
@@ -97,12 +105,12 @@ class ContentReleaser(Worker):
         """Release the next slice of the cohort."""
         released: list[_Queued] = []
         weight = 0
-        while self._cohort and self._cohort[0].shape != Shape.NONE and (not released or weight < SLICE_WEIGHT):
+        while self._cohort and not self._cohort[0].is_upload and (not released or weight < SLICE_WEIGHT):
             released.append(self._cohort.popleft())
             weight += released[-1].weight
-        failpoints.reach("takedown-ready")
+        failpoints.reach("release-ready")
         await self._journal.send(ReleaseContent(tuple((each.id, PIECES) for each in released)))
-        failpoints.reach("takedown-done")
+        failpoints.reach("release-done")
         self._requeue([each for each in released if each.shape == Shape.BODY])
 
     def _requeue(self, released: list[_Queued]) -> None:

@@ -69,8 +69,9 @@ class RewritePlacement(NamedTuple):
     """It is where it must be."""
     is_hopeless: bool
     """It is not, and nobody is going to copy it there; or no good copy of it is left."""
-    backends: frozenset[int]
-    """Those of the backends that must have it that hold it."""
+    to_confirm: frozenset[int]
+    """The backends to ask before extents move: the good holders that should hold the pack; if there are none, all good
+    holders."""
     sources: tuple[SourcePack, ...]
 
 
@@ -109,10 +110,10 @@ class PlacementRule:
         wanted = self._wanted.desired(row.policy, members)
         good = frozenset(members).difference(unpack_ids(row.suspects))
         has_work = bool(row.has_work)
-        backends = good & (needed | wanted) or good
-        is_met = bool(good) and needed <= good and len(backends) >= copies and (has_work or wanted <= good)
+        to_confirm = good & (needed | wanted) or good
+        is_met = bool(good) and needed <= good and len(to_confirm) >= copies and (has_work or wanted <= good)
         is_hopeless = not good or (not is_met and not has_work and wanted <= good)
-        return RewritePlacement(is_met, is_hopeless, backends, sources)
+        return RewritePlacement(is_met, is_hopeless, to_confirm, sources)
 
     def check_now(self, block_id: bytes) -> RewritePlacement | None:
         """Look the rewrite up and compare once more: policies may have changed, and the mover may have copied packs.

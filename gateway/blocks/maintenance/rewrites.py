@@ -115,7 +115,7 @@ class Rewrites:
         rest_seconds = pauses.rest_seconds, pauses.rest_most_seconds
         self._away: BackendBackoff[int] = BackendBackoff(timing.clock, *rest_seconds)
         """Backends that could not be asked for a new pack."""
-        self.groups: BackendBackoff[Group] = BackendBackoff(timing.clock, *rest_seconds)
+        self.group_backoff: BackendBackoff[Group] = BackendBackoff(timing.clock, *rest_seconds)
         """Groups whose packs could not be rewritten."""
         self.moved = 0
         """Extents that were moved so far."""
@@ -186,17 +186,17 @@ class Rewrites:
         if not is_placed:
             return await self._journal.send(PlaceRewrite(row.block, now_ns, row.backends, unpack_ids(row.suspects)))
         copies = self._lookup.copies_of(BlockFacts(row.ring_key, row.size, row.backends))
-        targets = [each for each in copies if each.id in placement.backends and each.id not in self._away]
-        if len(targets) < len(placement.backends):
+        targets = [each for each in copies if each.id in placement.to_confirm and each.id not in self._away]
+        if len(targets) < len(placement.to_confirm):
             return False
-        if await self._is_confirmed(row, targets) and await self._move(row, placement.backends):
-            self.groups.record_success([self._pending[row.block].group])
+        if await self._is_confirmed(row, targets) and await self._move(row, placement.to_confirm):
+            self.group_backoff.record_success([self._pending[row.block].group])
             await self._end(row)
         return True
 
     def _record_failure(self, row: RewriteRow, reason: str) -> None:
         """Leave the group of the old packs alone for a while."""
-        self.groups.record_failure(self._pending[row.block].group, reason)
+        self.group_backoff.record_failure(self._pending[row.block].group, reason)
 
     async def _end(self, row: RewriteRow, absent: Collection[int] = ()) -> bool:
         return await self._journal.send(EndRewrite(row.block, tuple(sorted(absent))))
@@ -226,7 +226,7 @@ class Rewrites:
         ((packed,),) = self._store.query("SELECT copies FROM rewrite WHERE block = ?", (row.block,)) or ((b"",),)
         for copies in _slices(unpack_rewritten(packed)):
             placement = self._rule.check_now(row.block)
-            if placement is None or not placement.is_met or not placement.backends <= confirmed:
+            if placement is None or not placement.is_met or not placement.to_confirm <= confirmed:
                 return False
             sources = tuple((each.id, each.backends) for each in placement.sources)
             moved = await self._journal.send(MoveRewritten(row.block, row.placed_ns, copies, sources))

@@ -5,16 +5,16 @@ later: a look-up that begins after that finds no extent in the block. The block 
 and from those that its row of work names as strays. A backend that does not answer delays only the blocks that may be
 on it. The block's row is dropped after its bytes are deleted, so a sweeper that is killed in between only deletes once
 more. A dead block can come back to life only through a command of the session that wrote it, and that session holds its
-horizon below n until all such commands have settled (`gateway/blocks/write/block_put.py`).
+horizon below n until the outcomes of all such commands are known (`gateway/blocks/write/block_put.py`).
 
 While the backend's marker does not have the journal's fence up to n, the block waits
 (`gateway/site/storage/fencing.py`).
 
 **Ended sessions.** A block is first named by a command of the session that its id begins with; a command that names a
 block of another session is refused. The end of a session is a record, and after it the session's commands are refused.
-So when the session's prefix is listed after that record, a key without a row has none and never gets one: it is
-deleted. A put may still be under way (a cancelled call may take effect later). So the prefix is listed a second time,
-after the longest deadline of an upload; then the session is forgotten.
+So a key that is listed after that record and has no row never gets one: it is deleted. A put may still be under way (a
+cancelled call may take effect later). So the prefix is listed a second time, after the longest deadline of an upload;
+then the session is forgotten.
 
 A session that ended *unseen* may belong to the original of a journal of which this one is a copy, and the original goes
 on to name blocks under that session's id, in its own journal. So its prefix is listed only after the grace period, in
@@ -22,7 +22,7 @@ which an operator learns of the two copies and decides (`gateway/journal/server/
 
 Each backend is listed separately and for a bounded time per step, and the listing goes on after the last key that was
 handled. A backend that fails, or whose listing does not end, is left alone for a while; meanwhile it delays only the
-forgetting of sessions. A put that lands before that key is deleted after the second listing.
+forgetting of sessions. A put may land under a key that the first listing has already passed: the second one finds it.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class Worker(ABC):
         self._timing = timing
         self._clock = timing.clock
         self.held_back = False
-        """There is work that only waits for readers to finish. So `run` looks again soon, even if the journal does not
-        grow."""
+        """There is work that something other than a new record may unblock: a horizon, a fence, the throttle. So `run`
+        looks again soon, even if the journal does not grow."""
 
     @abstractmethod
     async def step(self) -> bool:

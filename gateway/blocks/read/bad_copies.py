@@ -36,14 +36,14 @@ class BadCopyReporter:
         """Count the copy of a block on a backend as bad, and report it if that is due. *fault*: `ABSENT` or
         `DAMAGED`."""
         metrics.BAD.add(1, fault)
-        if self._report is None or not self._is_due((block_id, backend_id)):
+        if self._report is None or not self._take_report((block_id, backend_id)):
             return
         try:
             self._report(block_id, backend_id, fault)
         except Exception:  # noqa: BLE001 (a failing report must not fail a read)
             _log.exception("a bad copy could not be reported")
 
-    def _is_due(self, copy: tuple[bytes, int]) -> bool:
+    def _take_report(self, copy: tuple[bytes, int]) -> bool:
         now = self._clock()
         reported_s = self._reported_s.get(copy)
         if reported_s is not None and now - reported_s < self._again_seconds:

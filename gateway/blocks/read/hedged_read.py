@@ -83,7 +83,7 @@ class HedgedReader:
             _log.warning("a copy could not be read: %s", error)
             now = self._clock()
             if isinstance(error, (backend_errors.NotFound, backend_errors.Corrupted)):
-                self._log_recovery(self._routes.record_refusal(backend_id, now), copy)
+                self._log_recovery(self._routes.record_answer_without_copy(backend_id, now), copy)
             elif self._routes.record_failure(backend_id, error.outcome, now):
                 _log.warning("backend %r is tried last from now on: %s", backend.name, error)
             raise
@@ -150,7 +150,7 @@ class _HedgedRead:
                 winner = self._collect()
                 if winner is not None:
                     return winner
-                if untried and (len(self._running) < running or (is_slow and self._may_hedge())):
+                if untried and (len(self._running) < running or (is_slow and self._take_hedge())):
                     self._start(untried.popleft())
             return None
         finally:
@@ -192,10 +192,10 @@ class _HedgedRead:
             self._event.set_result(is_slow)
 
     def _latest(self) -> Target:
-        """Return the copy that was tried last: no other one is tried before that one is slow, too."""
+        """Return the copy whose attempt began last. The next copy is tried only after that one fails or is slow."""
         return next(reversed(self._running.values())).copy
 
-    def _may_hedge(self) -> bool:
+    def _take_hedge(self) -> bool:
         if not self._routes.may_hedge(self._latest().id, self._clock()):
             return False
         metrics.HEDGED.add(1, metrics.ASKED)

@@ -10,12 +10,11 @@
 **The rule of the budget.** Reading never waits for the budget. If the budget has no bytes to charge, there is no
 read-ahead, and pieces are small.
 
-**Why a read survives overwriting, deletion, sweeping and compaction.** The caller holds a token of the journal from
+**Why a read survives overwriting, deletion, sweeping and compaction.** The caller keeps a `ReadHorizon` open from
 before it looked the extents up until the last byte. A record that kills a block meanwhile has a higher number, and the
-sweeper deletes only blocks that died below every number that is held. Compaction moves extents by killing their old
-block, so the same holds. Only a read that outlives the greatest age of a token can find its block deleted; then
-`CopyReader` looks the extent up once more, in case it has moved.
-"""
+sweeper deletes only blocks that died at or below every open horizon. Compaction moves extents by killing their old
+block, so the same holds. Only a read that outlives its session can find its block deleted; then `CopyReader` looks the
+extent up once more, in case it has moved."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 **The crash argument** (bytes first, journal second, answer last). A block's bytes are durable on every target that the
 write needs before `put_block` returns; only then may a command name the block; only when that command's batch is
-durable is the client answered.
+durable is the client answered. (Blocks that are attached to their command are not put here. Their crash argument is in
+`gateway/journal/inline_values.py`.)
 
 - A kill before the command is durable: no row names the block, and no client was answered. The block's id begins with
   this process's session. The session ends (it is closed, or its lease expires), a record says so, and the sweeper
@@ -12,10 +13,10 @@ durable is the client answered.
   early and is never relied on: if it fails, the sweeper deletes the block. If a command's outcome is unknown, nothing
   is deleted.
 - A pack is shared. Its first object may be committed, deleted and released while its second one is not committed yet:
-  then the block is dead for a moment, and comes back to life. So from before the pack is stored until all holders have
-  settled, a token keeps this session's horizon below any record that could kill the block, and the sweeper deletes only
-  blocks that died below every horizon. After an unknown outcome the command may still be in the committer's queue, so
-  the token is held for longer than any command can be queued.
+  then the block is dead for a moment, and comes back to life. So from before the pack is stored until the outcomes of
+  all its commands are known, this session's horizon is held below any record that could kill the block, and the sweeper
+  deletes only blocks that died below every horizon. After an unknown outcome the command may still be in the
+  committer's queue, so the horizon is held for longer than any command can be queued.
 - If a policy waits for only some of its copies, the other puts go on after the answer. The block's row names the
   backends that had the block when the command was made, lists the others as places where bytes of it may be (strays),
   and is due for the mover, which makes the missing copies whatever became of those puts. If the block dies before that,
@@ -41,21 +42,22 @@ PendingPuts = tuple["asyncio.Future[None]", ...]
 
 
 class BlockRef:
-    """A stored block, with a count of the holders of extents in it whose commands have not settled yet.
+    """A stored or attached block, with a count of the writers of extents in it whose commands have no known outcome
+    yet.
 
-    Each holder calls exactly one of `commit`, `commit_unknown` and `abort`, once."""
+    Each writer calls exactly one of `mark_named`, `mark_unknown` and `release_unnamed`, once."""
 
-    __slots__ = ("_on_settled", "_unsettled", "block", "is_named", "is_unknown", "pending_puts", "targets")
+    __slots__ = ("_on_decided", "_undecided", "block", "is_named", "is_unknown", "pending_puts", "targets")
 
     def __init__(
         self,
         block: NewBlock,
         targets: Targets,
-        holders: int,
-        on_settled: Callable[[BlockRef], None],
+        writers: int,
+        on_decided: Callable[[BlockRef], None],
         pending_puts: PendingPuts = (),
     ) -> None:
-        """*on_settled* is called once all *holders* have settled."""
+        """*on_decided* is called once the outcomes of all *writers* are known."""
         self.block = block
         self.targets = targets
         self.pending_puts = pending_puts
@@ -63,28 +65,35 @@ class BlockRef:
         """A command named the block, or may have."""
         self.is_unknown = False
         """The outcome of at least one command is unknown."""
-        self._unsettled = holders
-        self._on_settled = on_settled
+        self._undecided = writers
+        self._on_decided = on_decided
 
-    def commit(self) -> None:
-        """This holder's command named the block."""
+    def mark_named(self) -> None:
+        """Record that a committed command of this writer names the block."""
         self.is_named = True
-        self._settle()
+        self._decide()
 
-    def commit_unknown(self) -> None:
-        """The outcome of this holder's command is unknown: it may have named the block, or may still do so."""
+    def mark_unknown(self) -> None:
+        """Record that the outcome of this writer's command is unknown: it may name the block, or may still do so."""
         self.is_named = self.is_unknown = True
-        self._settle()
+        self._decide()
 
-    def abort(self) -> None:
-        """This holder did not name the block and never will."""
-        self._settle()
+    def release_unnamed(self) -> None:
+        """Record that no command of this writer names the block, and none will."""
+        self._decide()
 
-    def _settle(self) -> None:
-        self._unsettled -= 1
-        assert self._unsettled >= 0, "a holder settled twice"
-        if self._unsettled == 0:
-            self._on_settled(self)
+    def _decide(self) -> None:
+        self._undecided -= 1
+        assert self._undecided >= 0, "a writer reported two outcomes"
+        if self._undecided == 0:
+            self._on_decided(self)
+
+
+def describe_block(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> NewBlock:
+    """Return the description of an attached block for its record. Its row names the set of all *targets* from the
+    start; if these are not final, it is due for the mover at once."""
+    due_ns = 0 if targets.is_final else timing.clock.wall_ns()
+    return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, targets.set_id, due_ns)
 
 
 async def put_block(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> tuple[NewBlock, PendingPuts]:

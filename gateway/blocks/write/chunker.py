@@ -33,9 +33,9 @@ from gateway.crypto.sealing import FRAME_PLAIN, Sealer
 from gateway.errors import Unavailable
 from gateway.journal.columns import Extent
 
-GRAIN_BYTES = 64 << 10
+CHARGE_AHEAD_BYTES = 64 << 10
 """A body charges at least this much at a time while the budget is free, ahead of its bytes."""
-PRESSED_BYTES = 1 << 20
+SHORT_MEMORY_BYTES = 1 << 20
 """A body that has to wait for the budget waits for this much, so that blocks are not cut shorter than this."""
 SEAL_BYTES = 1 << 20
 """Plain bytes that are sealed at once: about 0.1 ms."""
@@ -109,7 +109,7 @@ class Chunker:
             piece = piece[len(head) :]
 
     async def finish(self) -> list[StoredExtent]:
-        """Store the rest of the body. Once this returns, every byte is durable."""
+        """Store the rest of the body. Once this returns, every block is durable or attached."""
         if 0 < self._filled <= self._pack_bytes and not self._tasks:
             self._stored.append(await self._store_block(self._detach()))  # most bodies: no task is needed
         elif self._filled:
@@ -125,7 +125,7 @@ class Chunker:
         self._budget.release(self._filled)
         self._filled = 0
         for stored in self._stored:
-            stored.block_ref.abort()
+            stored.block_ref.release_unnamed()
         self._stored = []
         for task in self._tasks:
             self._blocks.keep(task)
@@ -148,8 +148,8 @@ class Chunker:
 
     def _charge_now(self, size: int) -> bool:
         if size > self._charged_ahead:
-            grain = min(max(size, GRAIN_BYTES), self._expected) if self._expected else max(size, GRAIN_BYTES)
-            missing = max(size, grain) - self._charged_ahead
+            ahead = max(size, CHARGE_AHEAD_BYTES)
+            missing = max(size, min(ahead, self._expected or ahead)) - self._charged_ahead
             if not self._budget.acquire_now(missing):
                 return False
             self._charged_ahead += missing
@@ -160,7 +160,7 @@ class Chunker:
         if self._filled:
             await self._submit()
         self._release_ahead()
-        wanted = max(size, min(PRESSED_BYTES, self._expected or PRESSED_BYTES))
+        wanted = max(size, min(SHORT_MEMORY_BYTES, self._expected or SHORT_MEMORY_BYTES))
         await self._budget.acquire(wanted, self._wait_seconds, self._context.user)
         self._charged_ahead = wanted
 
@@ -182,7 +182,7 @@ class Chunker:
         self._unsealed.append(piece)
         self._unsealed_bytes += size
         if self._filled > self._pack_bytes and self._unsealed_bytes > SEAL_BYTES:
-            # At least one byte stays unsealed, since only the extent's last frame may be sealed as the last one.
+            # At least one byte stays unsealed: more may follow, and only the final frame is sealed as the last one.
             self._seal((self._unsealed_bytes - 1) // FRAME_PLAIN * FRAME_PLAIN, more=True)
 
     def _seal(self, size: int, *, more: bool) -> None:
@@ -247,4 +247,4 @@ class Chunker:
 
 def _abort_result(task: asyncio.Task[StoredExtent]) -> None:
     if not task.cancelled() and task.exception() is None:
-        task.result().block_ref.abort()
+        task.result().block_ref.release_unnamed()

@@ -3,11 +3,12 @@
 Each pack costs much the same, whatever is in it: a value on every backend, a row, and later a copy elsewhere. So small
 bodies are gathered, by these rules:
 
-- A pack starts at once if no other body is unsettled (so a lone client never waits), and as soon as at least as many
-  bodies wait as are unsettled. Then packs become large with many clients, and with few clients nobody waits for others.
-  A body is *unsettled* from when its pack starts until the outcome of the command that names it is known, since its
+- A pack starts at once if no other body is undecided (so a lone client never waits), and as soon as at least as many
+  bodies wait as are undecided. Then packs become large with many clients, and with few clients nobody waits for others.
+  A body is *undecided* from when its pack starts until the outcome of the command that names it is known, since its
   client sends the next body only after that.
-- Bodies that together have `FULL_PACK_BYTES` start without waiting for others, since their bytes cost more than a pack.
+- Bodies that together have `PACK_START_BYTES` start without waiting for others, since their bytes cost more than a
+  pack.
 - After `gather_seconds` the waiting bodies start as soon as a pack may be stored, however slow the packs before it are.
 
 All bodies of a pack have one `WriteContext`: one tenant's ring key, one policy.
@@ -25,7 +26,7 @@ from gateway.blocks.types import BLOCK_BYTES
 from gateway.blocks.write.block_put import BlockRef
 from gateway.journal.columns import Extent
 
-FULL_PACK_BYTES = 1 << 20
+PACK_START_BYTES = 1 << 20
 """Waiting bodies of this many plain bytes start as a pack, however few they are."""
 
 
@@ -50,8 +51,8 @@ class PackMember:
         """Cancelled if its waiter was cancelled."""
 
 
-OnSettled = Callable[[], None]
-StorePack = Callable[[Sequence[PackMember], OnSettled], Awaitable[Sequence[StoredExtent]]]
+OnDecided = Callable[[], None]
+StorePack = Callable[[Sequence[PackMember], OnDecided], Awaitable[Sequence[StoredExtent]]]
 
 
 class Packer:
@@ -59,7 +60,7 @@ class Packer:
 
     def __init__(self, store: StorePack, packs_in_flight: int, gather_seconds: float) -> None:
         """*store* seals and puts a pack. Unless it raises, it has the function that it is passed called once the
-        commands of all members have settled. At most *packs_in_flight* packs are being stored at once.
+        outcomes of all members' commands are known. At most *packs_in_flight* packs are being stored at once.
         *gather_seconds*: how long waiting bodies wait for others, at most, since the first of them came or the last
         pack started."""
         self._store = store
@@ -68,7 +69,7 @@ class Packer:
         self._waiting: deque[PackMember] = deque()
         self._waiting_bytes = 0
         self._storing: set[asyncio.Task[None]] = set()
-        self._unsettled = 0  # bodies
+        self._undecided = 0  # bodies
         self._turn_end: asyncio.Handle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
 
@@ -105,7 +106,7 @@ class Packer:
             self._waiting.remove(member)
             self._waiting_bytes -= member.size
         elif not member.done.cancelled() and member.done.exception() is None:
-            member.done.result().block_ref.abort()
+            member.done.result().block_ref.release_unnamed()
 
     # ---- when a pack starts -------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class Packer:
             self._gather_timer = asyncio.get_running_loop().call_later(self._gather_seconds, self._on_gathered)
 
     def _is_due(self) -> bool:
-        return len(self._waiting) >= self._unsettled or self._waiting_bytes >= FULL_PACK_BYTES
+        return len(self._waiting) >= self._undecided or self._waiting_bytes >= PACK_START_BYTES
 
     def _next_pack(self) -> list[PackMember]:
         pack = [self._waiting.popleft()]
@@ -140,7 +141,7 @@ class Packer:
         if self._gather_timer is not None:  # the bodies that still wait came later
             self._gather_timer.cancel()
             self._gather_timer = None
-        self._unsettled += len(pack)
+        self._undecided += len(pack)
         task = asyncio.create_task(self._store_pack(pack))
         self._storing.add(task)
         task.add_done_callback(self._on_stored)
@@ -152,25 +153,25 @@ class Packer:
     # ---- storing a pack -----------------------------------------------------------------------------------------
 
     async def _store_pack(self, pack: Sequence[PackMember]) -> None:
-        def on_settled() -> None:
-            self._unsettled -= len(pack)
+        def on_decided() -> None:
+            self._undecided -= len(pack)
             self._start_packs()
 
         try:
-            extents = await self._store(pack, on_settled)
+            extents = await self._store(pack, on_decided)
         except asyncio.CancelledError:
-            on_settled()
+            on_decided()
             for member in pack:
                 member.done.cancel()
             raise
         except Exception as error:  # noqa: BLE001 (raised to each waiter)
-            on_settled()
+            on_decided()
             for member in pack:
                 if not member.done.done():
                     member.done.set_exception(error)
             return
         for member, stored in zip(pack, extents, strict=True):
             if member.done.done():
-                stored.block_ref.abort()
+                stored.block_ref.release_unnamed()
             else:
                 member.done.set_result(stored)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from backends.base import Buffer
 from gateway import errors
 from gateway.blocks.budget import Budget
+from gateway.blocks.inline.values import InlineValues
 from gateway.blocks.types import BLOCK_BYTES, WriteContext
 from gateway.blocks.write.block_put import BlockRef
 from gateway.blocks.write.block_writer import BlockWriter
@@ -25,7 +26,7 @@ from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
 from gateway.timing import Timing
 
-PACK_BYTES = 1 << 20
+PACKED_BODY_BYTES_MAX = 1 << 20
 """Bodies of at most this many plain bytes go into packs; so do the ends of larger ones."""
 PIECE_BYTES = 1 << 20
 """A chunk is processed in pieces of at most this size, so that no step takes longer than about 1 ms on the loop."""
@@ -43,7 +44,8 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """Durable bytes that no row names yet. The holder passes it to `commit`, `commit_unknown` or `abort`."""
+    """The blocks of one body, stored or attached (`gateway/blocks/inline`), which no row names yet. Its owner passes it
+    to `mark_named`, `mark_unknown` or `release_unnamed`."""
 
     extents: tuple[Extent, ...]
     """In the order of the bytes; empty for an empty body."""
@@ -64,10 +66,11 @@ class Writer:
         reading: Callable[[], AbstractContextManager[Any]],
         budget: Budget,
         *,
-        pack_bytes: int = PACK_BYTES,
+        pack_bytes: int = PACKED_BODY_BYTES_MAX,
         packs_in_flight: int = 4,
         blocks_in_flight: int = 2,
         wait_seconds: float | None = None,
+        inline: InlineValues | None = None,
         timing: Timing,
     ) -> None:
         """*session* returns the session that commands are sent under, 0 while there is none. *reading* is the journal
@@ -75,7 +78,8 @@ class Writer:
 
         *packs_in_flight*: packs of one key and policy that are being stored at once. *blocks_in_flight*: blocks of one
         body that are being stored while the next one arrives. *wait_seconds*: how long a body waits for the budget, at
-        most, before it is refused with `Busy`; None means without limit. Raises `ValueError` for a budget that is
+        most, before it is refused with `Busy`; None means without limit. *inline*: where small packs may go instead of
+        their backend. Raises `ValueError` for a budget that is
         smaller than two pieces."""
         if budget.limit < 2 * PIECE_BYTES:
             raise ValueError(f"a writer's budget must have at least {2 * PIECE_BYTES} bytes, not {budget.limit}")
@@ -84,15 +88,16 @@ class Writer:
         self.blocks_in_flight = blocks_in_flight
         self.wait_seconds = wait_seconds
         self._reclaimer = Reclaimer(budget, timing.blocks.fill_seconds)
-        self._blocks = BlockWriter(session, reading, budget, packs_in_flight, timing)
+        self._blocks = BlockWriter(session, reading, budget, packs_in_flight, inline, timing)
 
     async def store(
         self, context: WriteContext, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink
     ) -> StoredRun:
-        """Store *body*. Once this returns, every byte is durable on as many targets as its policy requires.
+        """Store *body*. Once this returns, each block is either durable on as many targets as its policy requires, or
+        attached to the command that will name it (`gateway/blocks/inline/values.py`) and durable with that command.
 
         *size_hint*: the body's length in bytes, if the client declared it; a wrong value does no harm. *sink* sees
-        every byte, in order. If anything raises, including *body*, what was stored is aborted. Raises `DiskFull` and
+        every byte, in order. If anything raises, including *body*, what was stored is released. Raises `DiskFull` and
         `Unavailable`, of which `CommitterGone` means that this process has no session, and `Busy` that too many bytes
         are in flight."""
         chunker = Chunker(
@@ -128,36 +133,36 @@ class Writer:
     ) -> AsyncIterator[StoredRun]:
         """Store a body as `store` does; inside the `async with`, the caller sends the command that names it.
 
-        The exit commits if nothing was raised, and aborts if the command was refused. After any other error, or a
-        cancellation, the command may have been committed, so the outcome is unknown and the bytes stay until the
-        session is swept."""
+        The exit calls `mark_named` if nothing was raised, and `release_unnamed` if the command was refused. After any
+        other error, or a cancellation, the command may have been committed, so it calls `mark_unknown`."""
         stored = await self.store(context, body, size_hint, sink)
         try:
             yield stored
         except (errors.Refused, errors.DiskFull, errors.Busy):
-            self.abort(stored)
+            self.release_unnamed(stored)
             raise
         except BaseException:
-            self.commit_unknown(stored)
+            self.mark_unknown(stored)
             raise
-        self.commit(stored)
+        self.mark_named(stored)
 
-    def commit(self, stored: StoredRun) -> None:
-        """A command named *stored*."""
+    def mark_named(self, stored: StoredRun) -> None:
+        """Record that a committed command names *stored*."""
         for block_ref in stored.block_refs:
-            block_ref.commit()
+            block_ref.mark_named()
 
-    def commit_unknown(self, stored: StoredRun) -> None:
-        """A command may have named *stored*, or may still do so: the bytes stay until the session is swept."""
+    def mark_unknown(self, stored: StoredRun) -> None:
+        """Record that a command may name *stored*, or may still do so: the bytes stay until the session is swept."""
         for block_ref in stored.block_refs:
-            block_ref.commit_unknown()
+            block_ref.mark_unknown()
 
-    def abort(self, stored: StoredRun) -> None:
-        """No command named *stored*, and none will. Its blocks are deleted in the background, unless others use them.
+    def release_unnamed(self, stored: StoredRun) -> None:
+        """Record that no command names *stored*, and none will. Its blocks are deleted in the background, unless others
+        use them.
 
         Errors of these deletions are only logged: the sweep of this session deletes what is left."""
         for block_ref in stored.block_refs:
-            block_ref.abort()
+            block_ref.release_unnamed()
 
     async def store_packed(self, context: WriteContext, data: Buffer) -> StoredRun:
         """Store *data*, at most one block, in a pack and as one extent. The caller has charged it to the budget."""
@@ -189,4 +194,4 @@ def _stored_run(stored: Sequence[StoredExtent]) -> StoredRun:
     )
 
 
-assert PACK_BYTES <= BLOCK_BYTES
+assert PACKED_BODY_BYTES_MAX <= BLOCK_BYTES

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway.errors import EntrepotError, Refused, SessionExpired, Unavailable
+from gateway.journal import inline_values
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.columns import pack, unpack
 from gateway.journal.commands import CommandTable, Prefetcher, Tx
@@ -203,6 +204,7 @@ class OpenBatch:
                 repeated = _slot_of_repeated(overlay, job)
                 if repeated is not None:
                     return CommandResult(job, unpack(repeated.answer), None)
+                inline_values.store(overlay, job.attachment, job.session, tx.number)
             value = self._commands[type(job.command)](job.command, tx)
             answer = pack(value)
             _check_feature(tx)

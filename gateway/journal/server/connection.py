@@ -13,12 +13,15 @@ from typing import Any, cast
 
 from gateway.errors import Busy, EntrepotError, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
+from gateway.journal.inline_values import Attachment, SentValue
 from gateway.journal.server.batch import CommandResult, Job
 from gateway.journal.server.committer import Committer
 from gateway.journal.wire import SLOTS_MAX, FrameKind, FrameReader, encode_error, frame
 
 log = logging.getLogger(__name__)
 
+SentCommand = tuple[Any, ...]
+"""See `SEND` in `wire.py`."""
 COMMANDS_MAX = 1024
 """How many commands of one connection may wait."""
 
@@ -137,19 +140,20 @@ class ServerConnection(asyncio.Protocol):
 
     # --- its commands -------------------------------------------------------------------------------------------------
 
-    def _send(self, commands: Sequence[tuple[int, int, tuple[Any, ...]]], length: int) -> None:
+    def _send(self, commands: Sequence[SentCommand], length: int) -> None:
         size = length // max(1, len(commands))
         self._committer.leases.renew(self._session, self._committer.clock.monotonic())
         refused = []
-        for slot, number, flat in commands:
+        for slot, number, flat, *attached in commands:
             try:
-                self._queue(slot, number, flat, size)
+                attachment = tuple(SentValue(*each) for each in attached[0]) if attached else ()
+                self._queue(slot, number, flat, size, attachment)
             except EntrepotError as error:
                 refused.append((slot, number, *encode_error(error)))
         if refused:
             self._write(frame(FrameKind.ANSWERS, refused))
 
-    def _queue(self, slot: int, number: int, flat: tuple[Any, ...], size: int) -> None:
+    def _queue(self, slot: int, number: int, flat: tuple[Any, ...], size: int, attachment: Attachment) -> None:
         if not self._session:
             raise SessionExpired(0)
         if not 0 <= slot < SLOTS_MAX:
@@ -157,7 +161,7 @@ class ServerConnection(asyncio.Protocol):
         if self._pending >= COMMANDS_MAX:
             raise Busy("the committer's queue for this process")
         command = COMMAND_CODEC.from_tuple(flat)
-        self._committer.group.add(Job(self._session, slot, number, command, size, self))
+        self._committer.group.add(Job(self._session, slot, number, command, size, self, attachment))
         self._pending += 1
 
     def deliver(self, results: Sequence[CommandResult]) -> None:
@@ -167,4 +171,4 @@ class ServerConnection(asyncio.Protocol):
         for job, value, error in results:
             code, payload = ("", value) if error is None else encode_error(error)
             answers.append((job.slot, job.number, code, payload))
-        self._write(frame(FrameKind.ANSWERS, answers))
+        self._write(frame(FrameKind.ANSWERS, answers, self._committer.group.accepts_values))

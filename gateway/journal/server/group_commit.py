@@ -37,13 +37,14 @@ from typing import Any
 from gateway import failpoints
 from gateway.errors import Busy, DiskFull
 from gateway.journal.commands import CommandTable
+from gateway.journal.inline_values import INLINE_BYTES_MAX, counted_bytes
 from gateway.journal.server.batch import NO_SESSION, BatchRunner, CommandResult, OpenBatch, PreparedBatch
 from gateway.journal.server.commit_watch import CommitWatch, end_process
 from gateway.journal.server.job_queue import Job, JobQueue
 from gateway.journal.server.reserve import Reserve
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.site_clock import CommitterClock, clock_reader
-from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.sqlite.store import CHECKPOINT_BYTES, SqliteStore
 from gateway.timing import Timing
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ QUEUE_BYTES = 64 << 20
 LOOP_COMMIT_ROWS = 64
 """A batch that changes more rows is not committed on the event loop."""
 LOOP_COMMIT_BYTES = 64 << 10
-"""A batch whose records are longer is not committed on the event loop."""
+"""A batch whose records and inline values are longer is not committed on the event loop."""
 
 FULL = "the journal's disk is full: only deletions are accepted"
 
@@ -98,8 +99,20 @@ class GroupCommitter:
         self._mean_commit_seconds = 0.0
         """How long commits of small batches took lately: a moving mean in which the last one has a weight of 1/8."""
         self._reserve = reserve
+        self._inline_bytes = store.inline_bytes()
+        """An upper bound of what the stored inline values count for: rows that are dropped are not subtracted, and the
+        rows are counted again once half of the limit is reached."""
         self.durable = self._durable_head.number
         """The number of the last durable record."""
+
+    @property
+    def accepts_values(self) -> bool:
+        """Whether clients may attach values to commands."""
+        return (
+            self._inline_bytes < INLINE_BYTES_MAX
+            and self._queue.size < QUEUE_BYTES // 4
+            and self._store.wal_bytes < 2 * CHECKPOINT_BYTES
+        )
 
     def add(self, job: Job) -> None:
         """Queue *job*. Raises `Busy` if the queue is full, `DiskFull` if only deletions are accepted."""
@@ -278,6 +291,7 @@ class GroupCommitter:
         failpoints.reach("batch-durable")
         self._durable_head = prepared.batch.head
         self._commits += 1
+        self._inline_bytes += sum(map(counted_bytes, prepared.batch.inline_values))
         self._observe(len(prepared.jobs), prepared.records, seconds)
         if _is_small(prepared):
             counted_seconds = min(seconds, self.timing.journal.hiccup_seconds)
@@ -309,6 +323,8 @@ class GroupCommitter:
             self._store.checkpoint(idle=True)
         self._reserve.restore()
         self.clock.store_if_due()
+        if self._inline_bytes >= INLINE_BYTES_MAX // 2:
+            self._inline_bytes = self._store.inline_bytes()
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Call *work* in the commit thread, between two batches, so that it may use the writing connection."""
@@ -327,7 +343,7 @@ def _has_capacity(batch: OpenBatch) -> bool:
 
 def _is_small(prepared: PreparedBatch) -> bool:
     """Whether *prepared* may be committed on the event loop."""
-    journal = prepared.batch.journal
-    return len(prepared.overlay.changed) <= LOOP_COMMIT_ROWS and (
-        journal is None or len(journal.records) <= LOOP_COMMIT_BYTES
-    )
+    batch = prepared.batch
+    records_bytes = len(batch.journal.records) if batch.journal is not None else 0
+    values_bytes = sum(map(len, batch.inline_values))
+    return len(prepared.overlay.changed) <= LOOP_COMMIT_ROWS and records_bytes + values_bytes <= LOOP_COMMIT_BYTES

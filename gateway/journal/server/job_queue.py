@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from gateway.journal.commands import HEAVY_WEIGHT, weight_of
+from gateway.journal.inline_values import Attachment
 from gateway.journal.turns import FairQueue
 
 TURN_WEIGHT = 256
@@ -28,6 +29,7 @@ class Job(NamedTuple):
     """Bytes on the wire."""
     waiter: Any
     """A function of the `CommandResult`, a `ClientConnection`, or None."""
+    attachment: Attachment = ()
 
 
 class JobQueue:

@@ -87,8 +87,9 @@ class RowCache:
         """Cache the rows *changed*, which are durable now, as those that are evicted last."""
         rows = self._rows
         for wanted, row in changed.items():
-            rows.pop(wanted, None)
-            rows[wanted] = row
+            if wanted[0].cached:
+                rows.pop(wanted, None)
+                rows[wanted] = row
 
     def shrink(self) -> None:
         """If there are too many rows, evict those that were loaded or changed longest ago. Called only between

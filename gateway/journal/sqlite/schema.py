@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.columns import checksum_kind
-from gateway.journal.tables import DELETED_BUCKET, PLAN, REWRITE, TABLES, TOKEN, WORK, Table
+from gateway.journal.tables import DELETED_BUCKET, INLINE_VALUE, PLAN, REWRITE, TABLES, TOKEN, WORK, Table
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -201,6 +201,12 @@ def _uploads_have_staged(base: Database) -> None:
         base.execute("ALTER TABLE upload ADD COLUMN staged BLOB NOT NULL DEFAULT x''")
 
 
+def _add_inline_values(base: Database) -> None:
+    """Small values that came with a command have rows until they are in files of their backend."""
+    if "inline_value" not in base.table_names():
+        base.execute(_create(INLINE_VALUE))
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _entries_show_nodes,
@@ -213,6 +219,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _add_rewrites,
     _uploads_have_joined,
     _uploads_have_staged,
+    _add_inline_values,
 )
 """STEPS[n] turns schema n into schema n + 1."""
 

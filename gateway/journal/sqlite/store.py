@@ -16,6 +16,7 @@ from typing import Any
 
 from gateway import failpoints
 from gateway.errors import Corrupted, DiskFull, Misconfigured
+from gateway.journal.inline_values import COUNTED_BYTES_MIN
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.catalog_version import CatalogCounter
 from gateway.journal.sqlite.journal_reader import count_steps, read_batches, read_head
@@ -87,6 +88,8 @@ class SqliteStore:
         self._in_use = threading.Lock()
         self._catalog = CatalogCounter(str(path))
         self._checkpointed = 0
+        self.wal_bytes = 0
+        """The size of the WAL when `checkpoint_due` looked last."""
         self._not_before = 0.0
         self._check_feature()
         self._statements: dict[tuple[Table[Any], int], str] = {}
@@ -214,9 +217,10 @@ class SqliteStore:
     def checkpoint_due(self, longest: int = CHECKPOINT_BYTES) -> bool:
         """Whether the WAL is longer than *longest* bytes, and no recent checkpoint was cut short."""
         try:
-            return os.stat(self._wal).st_size > longest and self._timing.clock.monotonic() > self._not_before
+            self.wal_bytes = os.stat(self._wal).st_size
         except FileNotFoundError:
             return False
+        return self.wal_bytes > longest and self._timing.clock.monotonic() > self._not_before
 
     def shrink_wal(self) -> None:
         """Free the disk space of the WAL, if the database file has space for its contents."""
@@ -274,6 +278,11 @@ class SqliteStore:
     def pins(self, now_ns: int) -> list[int]:
         """The record numbers that are pinned at *now_ns*."""
         return [row[0] for row in self._loading.execute("SELECT number FROM pin WHERE until_ns > ?", (now_ns,))]
+
+    def inline_bytes(self) -> int:
+        """The bytes that all values in the table `inline_value` count for. Reads the whole table."""
+        statement = "SELECT coalesce(sum(max(length(value), ?)), 0) FROM inline_value"
+        return int(self._loading.execute(statement, (COUNTED_BYTES_MIN,)).fetchone()[0])
 
     def batches(self, after: int = 0) -> Iterator[JournalRow]:
         return read_batches(self._loading, after=after)

@@ -1,9 +1,9 @@
 """The rows of every table, column by column; one file per subject, like the records. A row is a tuple of plain values,
 which the stores write as it is.
 
-A table is either *truth* (made by the journal alone: replaying the records gives the same rows) or *scratch* (local,
-can be rebuilt, is not replayed). The first `key` columns of a row are its key. Rows are immutable: `apply` replaces a
-row by a changed copy.
+A table is either *truth* (made by the journal alone: replaying the records gives the same rows) or *scratch* (local: no
+record names its rows, and a replay does not make them). The first `key` columns of a row are its key. Rows are
+immutable: `apply` replaces a row by a changed copy.
 
 Ids have 64 bits: the incarnation of the journal that drew them, and a counter of 48 bits. 0 means: no id. Times are
 nanoseconds since 1970; the committer takes them from the wall clock or, where a column says so, from the site's clock
@@ -18,12 +18,14 @@ from gateway.journal.tables.base import Key, Table
 from gateway.journal.tables.bytes import (
     BLOCK,
     BODY,
+    INLINE_VALUE,
     MEMBER,
     RELEASE_QUEUE,
     REWRITE,
     RUN,
     Block,
     Body,
+    InlineValue,
     Member,
     QueuedRelease,
     Rewrite,
@@ -97,6 +99,7 @@ __all__ = [
     "DIR",
     "ENTRY",
     "FILE",
+    "INLINE_VALUE",
     "MEMBER",
     "PART",
     "PLAN",
@@ -126,6 +129,7 @@ __all__ = [
     "Entry",
     "File",
     "FileKind",
+    "InlineValue",
     "Key",
     "Member",
     "Part",
@@ -155,5 +159,5 @@ __all__ = [
 TABLES: tuple[Table[Any], ...] = (
     SITE, TENANT, USER, ACCESS_KEY, RING_KEY, BACKEND, BACKEND_SET, POLICY, SESSION, BUCKET, DIR, ENTRY, VERSION,
     FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, RELEASE_QUEUE, SLOT, WORK, PLAN, DELETED_BUCKET,
-    TOKEN, REWRITE,
+    TOKEN, REWRITE, INLINE_VALUE,
 )  # fmt: skip

@@ -25,6 +25,8 @@ class Table(Generic[R]):
     """Rows change seldom, and processes cache them until the catalog version changes (`sqlite/catalog_version`)."""
     counts: tuple[str, ...] = ()
     """Columns of a catalog table that change often, and that no process caches."""
+    cached: bool = True
+    """False: the committer keeps no rows of it in memory, since commands only put and drop them and look none up."""
 
     def key_of(self, row: R) -> Key:
         """Return the leading columns of *row* that are its key."""

@@ -64,6 +64,20 @@ class Block(NamedTuple):
     """The number of the record that removed its last extent; 0 while it is alive."""
 
 
+class InlineValue(NamedTuple):
+    """The sealed bytes of a small block whose local backend has no file of it yet. They came with a command, outside
+    its records, and are durable since that command's transaction. The keeper writes the file and then drops the row."""
+
+    block: bytes
+    backend: int
+    """The local backend that the block's file will be on."""
+    number: int
+    """The number that the next record had when the row was made."""
+    crc32c: int
+    """CRC32C of the value."""
+    value: bytes
+
+
 class Member(NamedTuple):
     """A run that has extents in a block. Compaction and draining look this up."""
 
@@ -105,6 +119,7 @@ class QueuedRelease(NamedTuple):
 RUN = Table("run", Run)
 BODY = Table("body", Body)
 BLOCK = Table("block", Block)
+INLINE_VALUE = Table("inline_value", InlineValue, truth=False, cached=False)
 MEMBER = Table("member", Member, 2)
 RELEASE_QUEUE = Table("freed", QueuedRelease)
 REWRITE = Table("rewrite", Rewrite)

@@ -97,7 +97,7 @@ def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File
     if source.conditions is not None:
         check_source(source.conditions, version_state(at, file))
     if (source.node and source.node != file.id) or source.content not in (None, file.content):
-        raise Busy("the source changed after it was read")
+        raise Busy("the source changed after it was read")  # the engine reads it again
     return location.bucket, file, s3_version_id(at.version, at.null, location.bucket.versioning)
 
 

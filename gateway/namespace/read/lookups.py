@@ -141,7 +141,7 @@ def bucket(reads: Reads, name: str) -> Bucket | None:
     return Bucket._make(rows[0]) if rows else None
 
 
-def owned(reads: Reads, name: str) -> BucketSummary | None:
+def bucket_summary(reads: Reads, name: str) -> BucketSummary | None:
     """Return the columns of a bucket that most requests need, for a part of the cost of `bucket`."""
     rows = reads.query(f"SELECT {columns('b', BucketSummary)} FROM bucket b WHERE b.name = ?", (name,))
     return BucketSummary._make(rows[0]) if rows else None

@@ -97,7 +97,7 @@ class RpcServer:
     ) -> RpcReply:
         if size > protocol.REQUEST_BYTES_MOST:
             raise EntityTooLarge(size, protocol.REQUEST_BYTES_MOST)
-        held = self._held.hold(caller.user_id)
+        held = self._held.new_share(caller.user_id)
         try:
             received = await request_in_body(caller, attempt, body, size, sha256, held)
             results = await self._run_once(received, lambda: _run_calls(api, received.request))
@@ -166,7 +166,7 @@ class RpcServer:
         code = next((code for code in map(error_code, results) if code), "")
         if len(body) <= ONE_PIECE_BYTES:
             return RpcReply(operation, body, code=code)
-        held = self._held.hold(received.caller.user_id)
+        held = self._held.new_share(received.caller.user_id)
         held.add(len(body))
         return RpcReply(operation, chunks=_HeldResponse(body, held), length=len(body), code=code)
 

@@ -24,16 +24,16 @@ from gateway.reconcile.commands.mover import (
     FailWork,
     Finish,
     FinishWork,
-    Hold,
-    HoldCopies,
-    Settle,
-    SettleWork,
+    KeepOld,
+    KeepOldCopies,
+    SetBlockHolders,
+    SetHolders,
     begin_work,
     drop_copies,
     fail_work,
     finish_work,
-    hold_copies,
-    settle_work,
+    keep_old_copies,
+    set_block_holders,
 )
 from gateway.reconcile.commands.planner import AdvancePlan, advance_plan
 
@@ -49,24 +49,24 @@ __all__ = [
     "FailWork",
     "Finish",
     "FinishWork",
-    "Hold",
-    "HoldCopies",
+    "KeepOld",
+    "KeepOldCopies",
     "LoseBackend",
-    "Settle",
-    "SettleWork",
+    "SetBlockHolders",
+    "SetHolders",
     "SuspectCopy",
 ]
 
 COMMANDS: CommandTable = {
     AdvancePlan: advance_plan,
     BeginWork: begin_work,
-    SettleWork: settle_work,
+    SetBlockHolders: set_block_holders,
     FinishWork: finish_work,
     FailWork: fail_work,
     SuspectCopy: suspect_copy,
     ClearCopies: clear_copies,
     LoseBackend: lose_backend,
-    HoldCopies: hold_copies,
+    KeepOldCopies: keep_old_copies,
     DropCopies: drop_copies,
 }
 """The commands of this package and the functions that run them, for the committer."""

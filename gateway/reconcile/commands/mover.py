@@ -1,4 +1,4 @@
-"""Commands of the mover: beginning, settling, holding, dropping, finishing and postponing work on copies."""
+"""Commands of the mover: beginning, recording, keeping, dropping, finishing and postponing work on copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Begin(NamedTuple):
     """The backends on which bytes of the block may be from now on."""
 
 
-class Settle(NamedTuple):
+class SetHolders(NamedTuple):
     """Changes the set of backends that holds a block."""
 
     block: bytes
@@ -45,7 +45,7 @@ class Settle(NamedTuple):
     """When the block is examined again; used only with *placed_ns*."""
 
 
-class Hold(NamedTuple):
+class KeepOld(NamedTuple):
     """Keeps the old copies of a block for a while."""
 
     block: bytes
@@ -114,21 +114,21 @@ def _begin(tx: Tx, item: Begin) -> bool:
 
 
 @command(82, weight=lambda request: 3 * len(request.items))
-class SettleWork(Command[tuple[bool, ...]]):
+class SetBlockHolders(Command[tuple[bool, ...]]):
     """Sent by the mover when copies were confirmed. Returns for each item whether its block was still as it was
     read."""
 
-    items: tuple[Settle, ...]
+    items: tuple[SetHolders, ...]
 
 
-def settle_work(request: SettleWork, tx: Tx) -> tuple[bool, ...]:
+def set_block_holders(request: SetBlockHolders, tx: Tx) -> tuple[bool, ...]:
     sets = [(BACKEND_SET, (pack(sorted(item.members)),)) for item in request.items]
     _prefetch(tx, [item.block for item in request.items])
     tx.prefetch(sets)
-    return tuple(_settle(tx, item) for item in request.items)
+    return tuple(_set_holders(tx, item) for item in request.items)
 
 
-def _settle(tx: Tx, item: Settle) -> bool:
+def _set_holders(tx: Tx, item: SetHolders) -> bool:
     if not item.members:
         raise InvalidArgument("a block is held by one backend at least")
     _, work = _as_read(tx, item.block, item.before)
@@ -189,19 +189,19 @@ def fail_work(request: FailWork, tx: Tx) -> int:
 
 
 @command(88)
-class HoldCopies(Command[tuple[bool, ...]]):
+class KeepOldCopies(Command[tuple[bool, ...]]):
     """Sent by the mover: every backend that should hold these blocks has confirmed them, and their old copies are kept
     until the block is examined again. Returns for each item whether its block was still as it was read."""
 
-    items: tuple[Hold, ...]
+    items: tuple[KeepOld, ...]
 
 
-def hold_copies(request: HoldCopies, tx: Tx) -> tuple[bool, ...]:
+def keep_old_copies(request: KeepOldCopies, tx: Tx) -> tuple[bool, ...]:
     _prefetch(tx, [item.block for item in request.items])
-    return tuple(_hold(tx, item) for item in request.items)
+    return tuple(_keep_old(tx, item) for item in request.items)
 
 
-def _hold(tx: Tx, item: Hold) -> bool:
+def _keep_old(tx: Tx, item: KeepOld) -> bool:
     _, work = _as_read(tx, item.block, item.before)
     if work is None or work.suspects:
         return False

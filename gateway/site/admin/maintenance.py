@@ -10,6 +10,7 @@ from gateway.blocks.maintenance import gc as block_gc
 from gateway.blocks.maintenance.compactor import Compactor
 from gateway.blocks.maintenance.expiry import Expiry
 from gateway.blocks.maintenance.gc import Waste
+from gateway.blocks.maintenance.inline_flusher import InlineFlusher
 from gateway.blocks.maintenance.inventory import UNNAMED_MOST, ListingLimits
 from gateway.blocks.maintenance.release import ContentReleaser
 from gateway.blocks.maintenance.sweeper import Sweeper
@@ -27,6 +28,7 @@ from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.reconcile.planner import Planner
 from gateway.reconcile.throttle import BackgroundThrottle, CpuContention
 from gateway.site.paths import journal_folder
+from gateway.site.serve_lock import read_serving
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
@@ -52,7 +54,7 @@ def background_workers(site: Site) -> list[Worker]:
     fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
     throttle = BackgroundThrottle(CpuContention(timing).is_contended, timing)
     return [
-        ContentReleaser(store, journal, timing=timing, remember_seconds=timing.takedown.remember_seconds),
+        ContentReleaser(store, journal, timing=timing, remember_seconds=timing.release.remember_seconds),
         Sweeper(
             store,
             journal,
@@ -71,6 +73,7 @@ def background_workers(site: Site) -> list[Worker]:
             targets,
             timing=timing,
         ),
+        InlineFlusher(store, storage.inline, lookup, storage.backends, timing=timing),
         Expiry(store, journal, timing=timing, expire_seconds=expire_seconds(site.config)),
         Planner(store, journal, lookup, targets, timing=timing),
         Mover(
@@ -141,8 +144,21 @@ async def gc(
     await site.storage.stamp()
     # Without the workers that place copies: only the keeper makes copies of blocks.
     workers = [each for each in background_workers(site) if not isinstance(each, Planner | Mover)]
+    for worker in list(workers):
+        if isinstance(worker, InlineFlusher):
+            if read_serving(site.folder) is None:
+                worker.flush_all()  # a site that is only used by programs has no keeper
+            else:
+                workers.remove(worker)
     return await block_gc.collect(
-        site.store, site.journal, backends, workers, site.timing, progress, refresh=site.storage.stamp, limits=limits
+        site.store,
+        site.journal,
+        backends,
+        workers,
+        site.timing,
+        progress,
+        stamp_fences=site.storage.stamp,
+        limits=limits,
     )
 
 

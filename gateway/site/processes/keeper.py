@@ -10,6 +10,7 @@ import asyncio
 
 from gateway.blocks.maintenance.compactor import Compactor
 from gateway.blocks.maintenance.expiry import Expiry
+from gateway.blocks.maintenance.inline_flusher import InlineFlusher
 from gateway.blocks.maintenance.sweeper import Sweeper
 from gateway.blocks.maintenance.worker import Worker
 from gateway.config import Config
@@ -43,6 +44,7 @@ BACKLOG = gauge("entrepot_backlog", "What waits for the keeper, counted up to 10
 WAITING = gauge("entrepot_copies_waiting", "1 while copies wait, since a backend is in trouble.", ("backend",))
 DONE = counter("entrepot_keeper_done_total", "What the keeper did.", ("kind",))
 _COUNTS = {
+    "inline values": "SELECT count(*) FROM (SELECT 1 FROM inline_value LIMIT ?)",
     "freed": "SELECT count(*) FROM (SELECT 1 FROM freed LIMIT ?)",
     "uploads of gone buckets": "SELECT min((SELECT coalesce(sum(uploads), 0) FROM gone), ?)",
     "dead blocks": "SELECT count(*) FROM (SELECT 1 FROM block WHERE died > 0 LIMIT ?)",
@@ -143,15 +145,17 @@ def _count_work(workers: list[Worker]) -> None:
         match worker:
             case Sweeper():
                 DONE.reach(worker.deleted, "blocks deleted")
+            case InlineFlusher():
+                DONE.reach(worker.flushed, "inline values flushed")
             case Compactor():
                 DONE.reach(worker.moved, "extents moved")
             case Planner():
                 DONE.reach(worker.noted, "blocks planned")
             case Mover():
-                DONE.reach(worker.made.new, "copies made")
-                DONE.reach(worker.made.bytes, "bytes copied")
-                DONE.reach(worker.made.already_present, "copies found")
-                DONE.reach(worker.made.repaired, "copies mended")
+                DONE.reach(worker.copy_maker.new, "copies made")
+                DONE.reach(worker.copy_maker.bytes, "bytes copied")
+                DONE.reach(worker.copy_maker.already_present, "copies found")
+                DONE.reach(worker.copy_maker.repaired, "copies mended")
                 DONE.reach(worker.dropped, "copies dropped")
                 DONE.reach(worker.vanished, "copies vanished")
                 DONE.reach(worker.failed, "blocks failed")

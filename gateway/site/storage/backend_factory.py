@@ -36,15 +36,13 @@ TRY_SHARE = 1 / 3
 """Fraction of a remote backend's deadline that a single attempt may take."""
 
 
-async def open_backend(
-    place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing, loop_device: int | None = None
-) -> Backend:
+async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing) -> Backend:
     """Open the backend at *place*, with a limit of concurrent calls, a deadline and metrics; for a bucket also with
     retries (`with_retries`).
 
-    *writes_much*: keep the logs that make small local writes fast. *loop_device*: see `Local.open`. *make*: create the
-    folder, or the bucket if the config says so. Only a place that is about to be claimed is created: if a claimed one
-    is missing, an empty one in its place would be in the way when it comes back. Raises `backends.errors`."""
+    *writes_much*: keep the logs that make small local writes fast. *make*: create the folder, or the bucket if the
+    config says so. Only a place that is about to be claimed is created: if a claimed one is missing, an empty one in
+    its place would be in the way when it comes back. Raises `backends.errors`."""
     if place.s3 is None:
         driver: Backend = await Local.open(
             place.path,
@@ -52,7 +50,6 @@ async def open_backend(
             descriptors=_descriptors(),
             wal_bytes=WAL_BYTES if writes_much else 0,
             make=make,
-            loop_device=loop_device,
             timing=timing.drivers,
         )
         whole: Backend = TimeLimited(ConcurrencyLimited(driver, place.calls), place.deadline_seconds)

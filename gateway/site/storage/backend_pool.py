@@ -38,6 +38,8 @@ from contextlib import suppress
 from backends import errors as backend_errors
 from backends.base import Backend
 from backends.local.marker import has_marker
+from gateway.blocks.inline.backend import InlineBackend
+from gateway.blocks.inline.values import InlineValues
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.storage.agreement import RestoredElsewhere, StampedElsewhere
@@ -83,18 +85,29 @@ class BackendPool:
         *,
         timing: Timing,
         writes_much: bool,
-        loop_device: int | None = None,
+        journal_device: int | None = None,
+        inline: InlineValues | None = None,
         fencing: Fencing | None = None,
     ) -> None:
-        """*writes_much* and *loop_device*: see `open_backend`."""
+        """*writes_much*: see `open_backend`. *journal_device*: see `CheckedOpener`. *inline*: the site's inline values,
+        if blocks are read."""
         self.backends = OpenBackends()
         """This mapping is never replaced; reloads add to it and remove from it."""
         self._rows = rows
         self._timing = timing
+        self._inline = inline
         self._fencing = fencing
-        self._opener = CheckedOpener(
-            rows, timing=timing, writes_much=writes_much, loop_device=loop_device, fencing=fencing
+        new_opener = functools.partial(
+            CheckedOpener,
+            rows,
+            timing=timing,
+            writes_much=writes_much,
+            journal_device=journal_device,
+            fencing=fencing,
         )
+        self._opener = new_opener()
+        self._candidate_opener = new_opener()
+        """For `check_openable`: what it finds out about a backend says nothing about the open one of that name."""
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
         """The places of the config in force, by name. Changed in place: the watch of the markers reads it."""
@@ -153,7 +166,7 @@ class BackendPool:
         for name, place in topology.backends.items():
             if name not in self._places or without_placement(self._places[name]) != without_placement(place):
                 try:
-                    await close_all([await self._opener.open(place)])
+                    await close_all([await self._candidate_opener.open(place)])
                 except backend_errors.BackendError as error:
                     if name in self.pending() and isinstance(error, backend_errors.Unavailable):
                         continue  # it is away, whatever its parameters are
@@ -162,13 +175,20 @@ class BackendPool:
     def _add(self, place: BackendPlace, backend: Backend) -> None:
         number, local, pauses = self._ids[place.name], place.s3 is None, self._timing.markers
         self.backends[number] = MarkerGuard(
-            backend,
+            self._with_inline_values(place.name, backend),
             number,
             seconds=pauses.local_seconds if local else pauses.distant_seconds,
             reopen=functools.partial(self._reopen_local, place.name) if local else None,
             fencing=self._fencing,
             timing=self._timing,
         )
+
+    def _with_inline_values(self, name: str, backend: Backend) -> Backend:
+        """Return the backend *name* together with its inline values, if it may have any. They can be read also while
+        its folder cannot be opened."""
+        if self._inline is None or self._places[name].s3 is not None:
+            return backend
+        return InlineBackend(backend, self._ids[name], self._inline)
 
     def _place(self, name: str) -> BackendPlace:
         """Return the place of *name* in the config in force. Raises `backends.errors.Misconfigured` if it is not there:
@@ -188,7 +208,7 @@ class BackendPool:
         writes."""
         if not await asyncio.to_thread(has_marker, self._place(name).path):
             raise backend_errors.Misconfigured("it has no marker", backend=name)
-        return await self._open_named(name)
+        return self._with_inline_values(name, await self._open_named(name))
 
     # ---- changes of the config and of files --------------------------------------------------------------------------
 
@@ -245,7 +265,7 @@ class BackendPool:
             return
         before, self._params[name] = self._params[name], params
         self._warned.pop(name, None)
-        self._close_after_calls(guard.replace_inner(opened), before)
+        self._close_after_calls(guard.replace_inner(self._with_inline_values(name, opened)), before)
         _log.info("backend %r was reopened", name)
 
     def _warn_once(self, name: str, why: str) -> None:
@@ -288,11 +308,18 @@ class BackendPool:
         backend = self.backends.get(place)
         return backend is not None and backend.covers(number)
 
+    def accepts_inline_values(self, backend_id: int) -> bool:
+        """Whether small values for this backend may go into the journal's database: it is local, on the journal's file
+        system, and usable."""
+        backend = self.backends.get(backend_id)
+        return backend is not None and not backend.why and backend_id in self._opener.on_journal_disk
+
     # ---- reports -----------------------------------------------------------------------------------------------------
 
     def pending(self) -> dict[str, str]:
         """Return, by name, why backends could not be opened yet."""
-        inner = [each.inner for each in self.backends.values()]
+        guarded = [each.inner for each in self.backends.values()]
+        inner = [each.files if isinstance(each, InlineBackend) else each for each in guarded]
         reasons = {each.name: each.why for each in inner if isinstance(each, PendingBackend)}
         return {name: why for name, why in reasons.items() if why}
 

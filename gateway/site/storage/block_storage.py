@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterable
 
 from gateway.blocks.budget import Budget
+from gateway.blocks.inline.values import InlineValues
 from gateway.blocks.metrics import set_circuits
 from gateway.blocks.read.copy_reader import CopyReader
 from gateway.blocks.read.lookup import Lookup
@@ -40,6 +41,7 @@ class BlockStorage:
         self,
         topology: Topology,
         pool: BackendPool,
+        inline: InlineValues,
         rows: JournalTables,
         keyring: Keyring,
         journal: Journal,
@@ -49,6 +51,7 @@ class BlockStorage:
     ) -> None:
         """Use `open` instead."""
         self.topology = topology
+        self.inline = inline
         self.backends: OpenBackends = pool.backends
         """Backends by the journal's ids. The mapping is never replaced; reloads add to it and remove from it."""
         self.write_targets = WriteTargets(rows, pool.backends, topology, timing)
@@ -58,7 +61,12 @@ class BlockStorage:
         self.lookup = Lookup(rows, pool.backends, self.routes)
         writing = int(bytes_in_flight * WRITING_SHARE)
         self.writer = Writer(
-            lambda: journal.session, journal.reading, Budget(writing), wait_seconds=wait_seconds, timing=timing
+            lambda: journal.session,
+            journal.reading,
+            Budget(writing),
+            wait_seconds=wait_seconds,
+            inline=inline,
+            timing=timing,
         )
         self._pool = pool
         self._rows = rows
@@ -83,7 +91,8 @@ class BlockStorage:
         bytes_in_flight: int,
         *,
         writes_much: bool,
-        loop_device: int | None = None,
+        journal_device: int | None = None,
+        inline_bytes: int = 0,
         timing: Timing,
         wait_seconds: float | None = None,
         strict: bool = True,
@@ -91,13 +100,28 @@ class BlockStorage:
     ) -> BlockStorage:
         """Open every backend and check that it is this site's.
 
-        *writes_much* and *loop_device*: see `open_backend`. *wait_seconds*: how long a write waits for memory
-        (`Writer`). *stamps*: see `Fencing`. *strict* and the errors raised: see `BackendPool.open`."""
+        *writes_much*: see `open_backend`. *journal_device*: see `CheckedOpener`. *inline_bytes*: sealed blocks of at
+        most this size may be attached to commands. *wait_seconds*: how long a write waits for memory (`Writer`).
+        *stamps*: see `Fencing`. *strict* and the errors raised: see `BackendPool.open`."""
         fencing = Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
-        pool = BackendPool(rows, timing=timing, writes_much=writes_much, loop_device=loop_device, fencing=fencing)
+        inline = InlineValues(
+            rows,
+            journal,
+            journal.attached,
+            inline_bytes,
+            accepts=lambda each: pool.accepts_inline_values(each),  # noqa: PLW0108 (the pool is made below)
+        )
+        pool = BackendPool(
+            rows,
+            timing=timing,
+            writes_much=writes_much,
+            journal_device=journal_device,
+            inline=inline,
+            fencing=fencing,
+        )
         try:
             await pool.open(topology, strict=strict)
-            return cls(topology, pool, rows, keyring, journal, bytes_in_flight, wait_seconds, timing)
+            return cls(topology, pool, inline, rows, keyring, journal, bytes_in_flight, wait_seconds, timing)
         except BaseException:
             await pool.close()
             raise

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 
 from backends import errors as backend_errors
 from backends.base import Backend
@@ -29,12 +31,14 @@ class CheckedOpener:
         *,
         timing: Timing,
         writes_much: bool,
-        loop_device: int | None,
+        journal_device: int | None,
         fencing: Fencing | None,
     ) -> None:
-        """*writes_much* and *loop_device*: see `open_backend`."""
+        """*writes_much*: see `open_backend`. *journal_device*: the number (st_dev) of the journal's file system."""
         self._rows, self._timing, self._fencing = rows, timing, fencing
-        self._writes_much, self._loop_device = writes_much, loop_device
+        self._writes_much, self._journal_device = writes_much, journal_device
+        self.on_journal_disk: set[int] = set()
+        """The ids of local backends whose folder was on the journal's file system when it was opened last."""
         self.elsewhere: dict[str, ActiveElsewhere] = {}
         """By name, the takeovers that markers reported when the backends were tried last."""
 
@@ -59,15 +63,12 @@ class CheckedOpener:
             raise backend_errors.Unavailable(message, backend=place.name) from error
 
     async def _checked(self, place: BackendPlace) -> Backend:
-        backend = await open_backend(
-            place,
-            writes_much=self._writes_much,
-            make=False,
-            timing=self._timing,
-            loop_device=self._loop_device,
-        )
+        backend = await open_backend(place, writes_much=self._writes_much, make=False, timing=self._timing)
         try:
-            await check_marker(backend, known_id(self._rows, place.name), self._rows, self._fencing)
+            backend_id = known_id(self._rows, place.name)
+            await check_marker(backend, backend_id, self._rows, self._fencing)
+            if place.s3 is None:
+                await self._compare_device(backend_id, place)
         except BaseException as error:
             if isinstance(error, ActiveElsewhere):
                 self.elsewhere[place.name] = error
@@ -75,6 +76,12 @@ class CheckedOpener:
             raise
         self.elsewhere.pop(place.name, None)
         return backend
+
+    async def _compare_device(self, backend_id: int, place: BackendPlace) -> None:
+        self.on_journal_disk.discard(backend_id)
+        with contextlib.suppress(OSError):  # the folder was moved away since it was opened
+            if (await asyncio.to_thread(os.stat, place.path)).st_dev == self._journal_device:
+                self.on_journal_disk.add(backend_id)
 
 
 def known_id(rows: JournalTables, name: str) -> int:

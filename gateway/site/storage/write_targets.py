@@ -57,7 +57,7 @@ class WriteTargets:
         return self._of(self._topology.default)
 
     @property
-    def varied(self) -> bool:
+    def has_several_policies(self) -> bool:
         """Whether there is more than one policy."""
         return len(self._topology.policies) > 1
 

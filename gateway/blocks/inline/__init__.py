@@ -1,0 +1,1 @@
+"""Inline values: small blocks that are rows of the journal's database until the keeper writes them to files."""
