@@ -1,4 +1,4 @@
-"""A worker's process: S3 and the file verbs over the engine of the site, on the port that all workers share."""
+"""A worker's process: S3 and the file operations over the engine of the site, on the port that all workers share."""
 
 from __future__ import annotations
 

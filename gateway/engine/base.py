@@ -1,4 +1,4 @@
-"""What all verbs share: the parts of the site that they use, and the check that the caller may use a bucket."""
+"""What all operations share: the parts of the site that they use, and the check that the caller may use a bucket."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WriteTargetSource(Protocol):
 
 
 class EngineBase:
-    """Base of the classes that each implement the verbs of one kind of resource."""
+    """Base of the classes that each implement the operations of one kind of resource."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class EngineBase:
         return found
 
     def _bucket_summary(self, caller: Caller, name: str) -> BucketSummary:
-        """Return the few columns of a bucket that most verbs need, from the cache. Raises as `_bucket_row` does."""
+        """Return the few columns of a bucket that most operations need, from the cache. Raises as `_bucket_row`."""
         found = self._buckets.find(name)
         if found is None:
             raise NoSuchBucket(name)

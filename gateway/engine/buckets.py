@@ -1,4 +1,4 @@
-"""Verbs on buckets: create, head, list, delete, and set the versioning. And users, by access key or id."""
+"""Operations on buckets: create, head, list, delete, and set the versioning. And users, by access key or id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.namespace.commands.buckets import DropBucket, MakeBucket, SetVersio
 from gateway.namespace.read import listing_buckets, lookups
 
 
-class BucketVerbs(EngineBase):
+class BucketOperations(EngineBase):
     def credential(self, access_key: str) -> tuple[str, Caller] | None:
         """Return the secret of an access key and its user; None if there is no such key."""
         found: Credential | None = self._credentials.find(access_key)

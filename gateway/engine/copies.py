@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gateway.blocks.digests import Digests
 from gateway.engine.base import pack_checksums, preconditions
 from gateway.engine.ranges import resolve_whole
-from gateway.engine.rewrite_copy import RewriteCopyVerbs
+from gateway.engine.rewrite_copy import RewriteCopyOperations
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, ObjectMeta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL
 from gateway.errors import Busy, Invalid, SourceChanged
@@ -41,7 +41,7 @@ class CopiedPart(NamedTuple):
     source_version: str | None
 
 
-class CopyVerbs(RewriteCopyVerbs):
+class CopyOperations(RewriteCopyOperations):
     async def copy(
         self,
         caller: Caller,

@@ -14,7 +14,7 @@ SLICES_AT_ONCE = 4
 """Slices of one request that are sent at the same time: they may share a commit."""
 
 
-class DeleteVerbs(EngineBase):
+class DeleteOperations(EngineBase):
     async def delete(
         self,
         caller: Caller,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.engine.reads import ReadVerbs
+from gateway.engine.reads import ReadOperations
 from gateway.engine.types import NO_CONDITIONS, Caller, Page, VersionPage
 from gateway.journal.columns import pack_map, unpack_map
 from gateway.namespace.commands.objects import SetTags
 from gateway.namespace.read import listing, listing_versions
 
 
-class ListingVerbs(ReadVerbs):
+class ListingOperations(ReadOperations):
     async def list(
         self,
         caller: Caller,

@@ -1,8 +1,9 @@
-"""POSIX's verbs on names and nodes, by path within a bucket. A path has no leading slash; the empty path is the root.
+"""POSIX's operations on names and nodes, by path within a bucket. A path has no leading slash. The empty path is the
+root.
 
 A path is resolved in this process, on the read store. The command then names nodes and is checked again in the
-committer, so if a name changes in between, the verb is refused as if it had been called later. Symbolic links are not
-followed.
+committer, so if a name changes in between, the operation is refused as if it had been called later. Symbolic links are
+not followed.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ class _Location(NamedTuple):
         return self.name.endswith(b"/")
 
 
-class PosixVerbs(EngineBase):
+class PosixOperations(EngineBase):
     async def stat(self, caller: Caller, bucket: str, path: bytes) -> NodeInfo:
         """Return the attributes of a node. Raises `NoSuchBucket`, `AccessDenied`, `NoSuchName`, `NotADirectory`."""
-        place = self._locate(caller, bucket, path)
-        if place.is_dir or not path:
-            rows = self._store.query(f"SELECT {columns('d', Dir)} FROM dir d WHERE d.id = ?", (place.node,))
+        location = self._locate(caller, bucket, path)
+        if location.is_dir or not path:
+            rows = self._store.query(f"SELECT {columns('d', Dir)} FROM dir d WHERE d.id = ?", (location.node,))
             return _dir_info(Dir._make(rows[0])) if rows else _raise_missing(path)
-        return _file_info(self._file(place.node, path))
+        return _file_info(self._file(location.node, path))
 
     async def read_directory(
         self, caller: Caller, bucket: str, path: bytes, after: bytes = b"", limit: int = 512
@@ -88,33 +89,33 @@ class PosixVerbs(EngineBase):
 
     async def rmdir(self, caller: Caller, bucket: str, path: bytes) -> None:
         """Remove an empty directory. Raises `DirectoryNotEmpty`, `NotADirectory`, `NoSuchName`."""
-        place = self._locate(caller, bucket, path)
-        if not place.is_dir:
+        location = self._locate(caller, bucket, path)
+        if not location.is_dir:
             raise NotADirectory(path)
-        await self._send(Rmdir(bucket, caller.user_id, caller.root, place.parent, place.name))
+        await self._send(Rmdir(bucket, caller.user_id, caller.root, location.parent, location.name))
 
     async def unlink(self, caller: Caller, bucket: str, path: bytes) -> None:
         """Remove a name that is no directory. Raises `IsADirectory`, `NoSuchName`."""
-        place = self._locate(caller, bucket, path)
-        if place.is_dir:
+        location = self._locate(caller, bucket, path)
+        if location.is_dir:
             raise IsADirectory(path)
-        await self._send(Unlink(bucket, caller.user_id, caller.root, place.parent, place.name))
+        await self._send(Unlink(bucket, caller.user_id, caller.root, location.parent, location.name))
 
     async def rename(self, caller: Caller, bucket: str, path: bytes, to_path: bytes, flags: int = 0) -> None:
         """Rename as renameat2(2) does, with its *flags*. One record, however much is below a directory."""
-        place = self._locate(caller, bucket, path)
+        location = self._locate(caller, bucket, path)
         parent, base = self._parent_of(caller, bucket, to_path)
-        to_name = base + b"/" if place.is_dir else base
-        command = Rename(bucket, caller.user_id, caller.root, place.parent, place.name, parent, to_name, flags)
+        to_name = base + b"/" if location.is_dir else base
+        command = Rename(bucket, caller.user_id, caller.root, location.parent, location.name, parent, to_name, flags)
         await self._send(command)
 
     async def link(self, caller: Caller, bucket: str, path: bytes, to_path: bytes) -> int:
         """Create a hard link. Returns the node. Raises `IsADirectory`, `NameExists`, `NoSuchName`."""
-        place = self._locate(caller, bucket, path)
-        if place.is_dir:
+        location = self._locate(caller, bucket, path)
+        if location.is_dir:
             raise IsADirectory(path)
         parent, base = self._parent_of(caller, bucket, to_path)
-        command = Link(bucket, caller.user_id, caller.root, place.parent, place.name, parent, base)
+        command = Link(bucket, caller.user_id, caller.root, location.parent, location.name, parent, base)
         return int(await self._send(command))
 
     async def symlink(self, caller: Caller, bucket: str, target: bytes, path: bytes, uid: int = 0, gid: int = 0) -> int:
@@ -124,8 +125,8 @@ class PosixVerbs(EngineBase):
 
     async def readlink(self, caller: Caller, bucket: str, path: bytes) -> bytes:
         """Return the target of a symbolic link. Raises `InvalidArgument` for another kind of file."""
-        place = self._locate(caller, bucket, path)
-        file = None if place.is_dir or not path else self._file(place.node, path)
+        location = self._locate(caller, bucket, path)
+        file = None if location.is_dir or not path else self._file(location.node, path)
         if file is None or file.kind != FileKind.SYMLINK:
             raise InvalidArgument(f"{path!r} is not a symbolic link")
         return file.target
@@ -134,12 +135,12 @@ class PosixVerbs(EngineBase):
         self, caller: Caller, bucket: str, path: bytes, to_path: bytes, mode: int = 0o644, uid: int = 0, gid: int = 0
     ) -> Any:
         """Create *to_path* with the content of *path*, as FICLONE does: they share it until one of them is written."""
-        place = self._locate(caller, bucket, path)
-        if place.is_dir:
+        location = self._locate(caller, bucket, path)
+        if location.is_dir:
             raise IsADirectory(path)
         parent, base = self._parent_of(caller, bucket, to_path)
         return await self._send(
-            Clone(bucket, caller.user_id, caller.root, place.parent, place.name, parent, base, mode, uid, gid)
+            Clone(bucket, caller.user_id, caller.root, location.parent, location.name, parent, base, mode, uid, gid)
         )
 
     async def set_attributes(
@@ -155,9 +156,9 @@ class PosixVerbs(EngineBase):
         atime_ns: int | None = None,
     ) -> None:
         """Set the mode, owner and times of a node; None keeps a value."""
-        place = self._locate(caller, bucket, path)
+        location = self._locate(caller, bucket, path)
         command = SetAttributes(
-            bucket, caller.user_id, caller.root, place.node, place.is_dir, mode, uid, gid, mtime_ns, atime_ns
+            bucket, caller.user_id, caller.root, location.node, location.is_dir, mode, uid, gid, mtime_ns, atime_ns
         )
         await self._send(command)
 
@@ -166,13 +167,15 @@ class PosixVerbs(EngineBase):
     ) -> None:
         """Set an extended attribute. *require*: "create" if it must be new, "replace" if it must exist, as
         setxattr(2)."""
-        place = self._locate(caller, bucket, path)
-        await self._send(SetXattr(bucket, caller.user_id, caller.root, place.node, place.is_dir, name, value, require))
+        location = self._locate(caller, bucket, path)
+        await self._send(
+            SetXattr(bucket, caller.user_id, caller.root, location.node, location.is_dir, name, value, require)
+        )
 
     async def remove_xattr(self, caller: Caller, bucket: str, path: bytes, name: bytes) -> None:
         """Remove an extended attribute. Raises `NoSuchName` if it does not exist."""
-        place = self._locate(caller, bucket, path)
-        await self._send(RemoveXattr(bucket, caller.user_id, caller.root, place.node, place.is_dir, name))
+        location = self._locate(caller, bucket, path)
+        await self._send(RemoveXattr(bucket, caller.user_id, caller.root, location.node, location.is_dir, name))
 
     # --- paths --------------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ READ_NOW_BYTES = 256 << 10
 """Ranges of at most this length are read on the event loop if the page cache has them: about 0.1 ms."""
 
 
-class ReadVerbs(EngineBase):
+class ReadOperations(EngineBase):
     async def open(
         self,
         caller: Caller,

@@ -12,9 +12,9 @@ from gateway.blocks.digests import Digests
 from gateway.blocks.types import WriteContext
 from gateway.blocks.write.writer import StoredRun
 from gateway.engine.base import pack_checksums, preconditions
-from gateway.engine.reads import ReadVerbs
+from gateway.engine.reads import ReadOperations
 from gateway.engine.types import Caller, Conditions, ObjectMeta, PartInfo, Stored
-from gateway.engine.writes import CRC64, FULL, WriteVerbs
+from gateway.engine.writes import CRC64, FULL, WriteOperations
 from gateway.journal.columns import Checksum, pack_map, unpack_checksums
 from gateway.journal.tables import Shape
 from gateway.namespace.commands.objects import PutObject
@@ -24,7 +24,7 @@ from gateway.namespace.read.lookups import Content, Found
 RUNS_AT_ONCE = 500
 
 
-class RewriteCopyVerbs(ReadVerbs, WriteVerbs):
+class RewriteCopyOperations(ReadOperations, WriteOperations):
     def _needs_rewrite(self, context: WriteContext, file: Content) -> bool:
         """Return whether any byte of the file was written under another policy than that of *context*."""
         if not self._write_targets.has_several_policies or not file.size:

@@ -1,4 +1,4 @@
-"""Verbs on multipart uploads: create, list, complete, abort. `writes.py` and `copies.py` store parts."""
+"""Operations on multipart uploads: create, list, complete, abort. `writes.py` and `copies.py` store parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WAITERS_MAX = 256
 """Completions that may wait for their turn. Each holds the client's list of parts in memory."""
 
 
-class UploadVerbs(EngineBase):
+class UploadOperations(EngineBase):
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
         self._preparing = Turns(deque(range(PREPARED_AT_ONCE)), WAITERS_MAX, "completions of many parts")

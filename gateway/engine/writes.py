@@ -33,8 +33,8 @@ CRC64 = "CRC64NVME"
 FULL = "FULL_OBJECT"
 
 
-class WriteVerbs(EngineBase):
-    """Verbs that store bytes."""
+class WriteOperations(EngineBase):
+    """Operations that store bytes."""
 
     async def put(
         self,

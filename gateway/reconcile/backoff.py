@@ -33,33 +33,33 @@ class WorkBackoff:
         self.failed = 0
         """Blocks so far that could not be brought where they should be."""
 
-    async def mark_lost(self, task: WorkItem, have: Collection[int]) -> bool:
+    async def mark_lost(self, item: WorkItem, have: Collection[int]) -> bool:
         """Record that no good copy of the block is left. *have*: the backends that hold it by the journal."""
-        names = ", ".join(self._targets.names[place] for place in have) or "a backend that was lost"
-        _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
+        names = ", ".join(self._targets.names[backend_id] for backend_id in have) or "a backend that was lost"
+        _log.error("block %s is lost: no good copy on %s", item.block.hex(), names)
         self.failed += 1
-        for place in have:  # so that each copy is examined again before it counts as good
-            await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
+        for backend_id in have:  # so that each copy is examined again before it counts as good
+            await self._journal.send(SuspectCopy(item.block, backend_id, "absent or damaged"))
         return await self._until(
-            task, self._pauses.aside_seconds, WorkState.LOST, task.attempts + 1, f"no good copy on {names}"
+            item, self._pauses.aside_seconds, WorkState.LOST, item.attempts + 1, f"no good copy on {names}"
         )
 
-    async def retry(self, task: WorkItem, reason: str) -> bool:
+    async def retry(self, item: WorkItem, reason: str) -> bool:
         """Record a failed attempt. Each attempt doubles the pause, and after `ATTEMPTS` it is a day."""
         self.failed += 1
-        attempts = task.attempts + 1
+        attempts = item.attempts + 1
         state = WorkState.ASIDE if attempts >= ATTEMPTS else WorkState.WAITING
         seconds = min(self._pauses.most_seconds, self._pauses.first_seconds * 2 ** min(attempts, 20))
         if state is WorkState.ASIDE:
             seconds = self._pauses.aside_seconds
         seconds *= random.uniform(0.5, 1.0)  # noqa: S311 (so that blocks that failed together are not retried together)
-        return await self._until(task, seconds, state, attempts, reason)
+        return await self._until(item, seconds, state, attempts, reason)
 
-    async def postpone(self, task: WorkItem, reason: str) -> bool:
+    async def postpone(self, item: WorkItem, reason: str) -> bool:
         """Record that nothing is wrong, and that nothing can be done for a while."""
-        return await self._until(task, self._pauses.pinned_seconds, WorkState.WAITING, task.attempts, reason)
+        return await self._until(item, self._pauses.pinned_seconds, WorkState.WAITING, item.attempts, reason)
 
-    async def _until(self, task: WorkItem, seconds: float, state: WorkState, attempts: int, reason: str) -> bool:
+    async def _until(self, item: WorkItem, seconds: float, state: WorkState, attempts: int, reason: str) -> bool:
         due_ns = self.clock.now_ns() + int(seconds * 1e9)
-        await self._fail.send(Fail(task.block, due_ns, state, attempts, reason))
+        await self._fail.send(Fail(item.block, due_ns, state, attempts, reason))
         return True

@@ -29,6 +29,14 @@ class Examined(NamedTuple):
     """The backends whose copies were found to be good."""
 
 
+class Stored(NamedTuple):
+    """The result of putting a good copy on several backends."""
+
+    confirmed: set[int]
+    """The backends that confirmed it, or had it already."""
+    failures: list[BackendFailed]
+
+
 class CopyMaker:
     """Makes copies for the mover, and counts them."""
 
@@ -58,43 +66,50 @@ class CopyMaker:
         self.already_present = 0
         """Copies that were there already, so that no put was needed."""
 
-    async def make(self, task: WorkItem, members: tuple[int, ...], have: list[int], desired: frozenset[int]) -> bool:
+    async def make(self, item: WorkItem, members: tuple[int, ...], have: list[int], desired: frozenset[int]) -> bool:
         """Bring good copies of a block to all of *desired*, as far as backends allow. *members*: the block's set.
         *have*: those of its members that are not lost. Returns whether anything was recorded. Raises `BackendFailed`
         if no copy could be read although one may be good."""
-        began = self._health.clock()
-        copy, bad, good = await self._examine(task, have, desired)
-        missing = desired.difference(have)
-        wanted = {place for place in missing | (bad & desired) if self._health.can_write(place, task.block)}
+        copy, bad, good = await self._examine(item, have, desired)
         if copy is None:
-            return await self._backoff.mark_lost(task, have) if set(have) <= bad else False
-        if task.placed_ns:  # a copy that is made now did not exist during the wait: `SuspectCopy` begins that again
-            for place in sorted((bad & desired).difference(task.suspects)):
-                await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
-        present, failures = await self._find_present(task, copy, wanted & missing)
+            return await self._backoff.mark_lost(item, have) if set(have) <= bad else False
+        if item.placed_ns:  # a copy that is made now did not exist during the wait: `SuspectCopy` begins that again
+            for backend_id in sorted((bad & desired).difference(item.suspects)):
+                await self._journal.send(SuspectCopy(item.block, backend_id, "absent or damaged"))
+        stored = await self._store(item, copy, desired.difference(have), bad & desired)
+        if stored is None:
+            return True
+        good |= stored.confirmed
+        if desired.difference(have) <= stored.confirmed and bad & desired <= stored.confirmed:
+            held, placed = set(desired).union(set(have) - bad), True
+        else:
+            held, placed = set(have) | stored.confirmed, False
+        progress = await self._record_holders(item, members, held, good, desired, placed=placed)
+        rejection = self._record_failures(item, stored.failures)
+        return progress if rejection is None else await self._backoff.retry(item, str(rejection))
+
+    async def _store(self, item: WorkItem, copy: Buffer, missing: frozenset[int], bad: set[int]) -> Stored | None:
+        """Put *copy* on those of *missing* and *bad* that take copies now. *missing*: the backends that should hold the
+        block and do not. *bad*: those whose copies should be replaced. Returns None if the row of work has changed
+        meanwhile."""
+        began = self._health.clock()
+        wanted = {backend_id for backend_id in missing | bad if self._health.can_write(backend_id, item.block)}
+        present, failures = await self._find_present(item, copy, wanted & missing)
         self._health.record_success(present, began)
-        wanted -= present.union(failure.place for failure in failures)
+        wanted -= present.union(failure.backend_id for failure in failures)
         new = tuple(sorted(wanted & missing))
         if new:
-            if not await self._begin.send(Begin(task.block, task.set_id, new)):
-                return True
+            if not await self._begin.send(Begin(item.block, item.set_id, new)):
+                return None
             failpoints.reach("copies-begun")
-        put, put_failures = await self._copies.put(task, copy, sorted(wanted))
+        put, put_failures = await self._copies.put(item, copy, sorted(wanted))
         self._health.record_stored(put, began)
         if put:
             failpoints.reach("copies-put")
-        self._count(task, put, bad)
-        put |= present
-        good |= put
-        if desired - set(have) - put or (bad & desired) - put:
-            held, placed = set(have) | put, False
-        else:
-            held, placed = set(desired).union(set(have) - bad), True
-        progress = await self._record_holders(task, members, held, good, desired, placed=placed)
-        rejection = self._record_failures(task, [*failures, *put_failures])
-        return progress if rejection is None else await self._backoff.retry(task, str(rejection))
+        self._count(item, put, bad)
+        return Stored(put | present, [*failures, *put_failures])
 
-    async def _examine(self, task: WorkItem, have: list[int], desired: frozenset[int]) -> Examined:
+    async def _examine(self, item: WorkItem, have: list[int], desired: frozenset[int]) -> Examined:
         """Find a good copy, and judge the suspected ones.
 
         All suspected copies are examined, and of the others one, and the next one if that is bad. Then come the strays,
@@ -105,35 +120,37 @@ class CopyMaker:
         bad: set[int] = set()
         good: set[int] = set()
         last_failure: BackendFailed | None = None
-        suspected = [place for place in have if place in task.suspects]
+        suspected = [backend_id for backend_id in have if backend_id in item.suspects]
         others = sorted(
-            (place for place in have if place not in task.suspects),
-            key=lambda place: (not self._health.can_read(place, task.block), place not in desired),
+            (backend_id for backend_id in have if backend_id not in item.suspects),
+            key=lambda backend_id: (not self._health.can_read(backend_id, item.block), backend_id not in desired),
         )
-        strays = [place for place in task.strays if place not in have and place not in self._targets.lost]
-        given_up = [place for place in self._lookup.members(task.set_id) if place in self._targets.lost]
-        for place in [*suspected, *others, *strays, *given_up]:
-            if copy is not None and place not in task.suspects:
+        strays = [
+            backend_id for backend_id in item.strays if backend_id not in have and backend_id not in self._targets.lost
+        ]
+        given_up = [backend_id for backend_id in self._lookup.members(item.set_id) if backend_id in self._targets.lost]
+        for backend_id in [*suspected, *others, *strays, *given_up]:
+            if copy is not None and backend_id not in item.suspects:
                 break
-            if place in given_up and place in self._health.call_backoff:
+            if backend_id in given_up and backend_id in self._health.call_backoff:
                 continue
             began = self._health.clock()
             try:
-                value = await self._copies.examine(task, place, allow_open_file=have == [place])
+                value = await self._copies.examine(item, backend_id, allow_open_file=have == [backend_id])
             except BackendFailed as failure:
-                last_failure = last_failure if place in given_up else failure
+                last_failure = last_failure if backend_id in given_up else failure
                 self._health.record_failure(failure)
                 continue
-            (bad if value is None else good).add(place)
+            (bad if value is None else good).add(backend_id)
             if value is not None:
-                self._health.record_success([place], began)
+                self._health.record_success([backend_id], began)
                 copy = value
         if copy is None and last_failure is not None:
             raise last_failure
         return Examined(copy, bad, good)
 
     async def _find_present(
-        self, task: WorkItem, copy: Buffer, missing: set[int]
+        self, item: WorkItem, copy: Buffer, missing: set[int]
     ) -> tuple[set[int], list[BackendFailed]]:
         """Return those of *missing* that have *copy* already, and the failures of those that could not be asked.
 
@@ -141,10 +158,10 @@ class CopyMaker:
         before it was killed."""
         present: set[int] = set()
         failures: list[BackendFailed] = []
-        for place in sorted(missing.intersection(task.strays)):
+        for backend_id in sorted(missing.intersection(item.strays)):
             try:
-                if await self._copies.is_present(task, copy, place):
-                    present.add(place)
+                if await self._copies.is_present(item, copy, backend_id):
+                    present.add(backend_id)
             except BackendFailed as failure:
                 failures.append(failure)
         self.already_present += len(present)
@@ -152,7 +169,7 @@ class CopyMaker:
 
     async def _record_holders(
         self,
-        task: WorkItem,
+        item: WorkItem,
         members: tuple[int, ...],
         held: set[int],
         good: set[int],
@@ -164,29 +181,29 @@ class CopyMaker:
         copy is recorded. *placed*: all of *desired* have confirmed the block, so the wait for the old copies begins.
         Returns whether anything was recorded."""
         progress = False
-        cleared = good.union(each for each in task.suspects if each not in held).intersection(task.suspects)
+        cleared = good.union(each for each in item.suspects if each not in held).intersection(item.suspects)
         if cleared:
-            await self._journal.send(ClearCopies(task.block, tuple(sorted(cleared))))
+            await self._journal.send(ClearCopies(item.block, tuple(sorted(cleared))))
             progress = True
         if held != set(members) and held & good:
-            leaving = held.union(members, task.strays) - desired - self._targets.lost
+            leaving = held.union(members, item.strays) - desired - self._targets.lost
             times = self._old.begin_wait() if placed and leaving else (0, 0)
-            item = SetHolders(task.block, task.set_id, members, tuple(sorted(held)), held == desired, *times)
-            progress = await self._set_holders.send(item) or progress
+            holders = SetHolders(item.block, item.set_id, members, tuple(sorted(held)), held == desired, *times)
+            progress = await self._set_holders.send(holders) or progress
             failpoints.reach("holders-recorded")
         return progress
 
-    def _record_failures(self, task: WorkItem, failures: list[BackendFailed]) -> BackendFailed | None:
+    def _record_failures(self, item: WorkItem, failures: list[BackendFailed]) -> BackendFailed | None:
         """Record the failures of backends. Returns one that is taken for a fault of the block, if there is any."""
         rejection = None
         for failure in failures:
-            if self._health.record_rejection_of(failure, task.block):
+            if self._health.record_rejection_of(failure, item.block):
                 rejection = failure
             else:
                 self._health.record_failure(failure)
         return rejection
 
-    def _count(self, task: WorkItem, put: set[int], bad: set[int]) -> None:
+    def _count(self, item: WorkItem, put: set[int], bad: set[int]) -> None:
         self.new += len(put - bad)
         self.repaired += len(put & bad)
-        self.bytes += len(put) * task.size
+        self.bytes += len(put) * item.size

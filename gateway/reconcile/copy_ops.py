@@ -13,8 +13,9 @@ from typing import NamedTuple
 from backends import errors as backend_errors
 from backends.base import Backend, Buffer, Stat
 from gateway import errors
+from gateway.blocks.maintenance.confirmation import ExpectedBlock, confirm_copies
 from gateway.blocks.protocols import Covers, Tables, no_fence
-from gateway.blocks.types import block_path
+from gateway.blocks.types import Target, block_path
 from gateway.blocks.verify import verify_copy
 from gateway.crypto.sealing import BlockKeys
 
@@ -44,10 +45,10 @@ class WorkItem(NamedTuple):
 class BackendFailed(Exception):
     """A call of a backend failed for a reason that has nothing to do with the block."""
 
-    def __init__(self, place: int, why: BaseException, *, storing: bool = False) -> None:
+    def __init__(self, backend_id: int, why: BaseException, *, storing: bool = False) -> None:
         """*why*: what the call raised. *storing*: the call was a put."""
         super().__init__(str(why))
-        self.place = place
+        self.backend_id = backend_id
         self.why = why
         self._storing = storing
 
@@ -77,7 +78,7 @@ class CopyOps:
         store: Tables,
         keys: BlockKeys,
         backends: Mapping[int, Backend],
-        reads_cheaply: Callable[[int], bool] = lambda place: False,
+        reads_cheaply: Callable[[int], bool] = lambda backend_id: False,
         covers: Covers = no_fence,
     ) -> None:
         """*reads_cheaply*: whether reading from a backend costs less than a put there. *covers*: see `Covers`."""
@@ -87,98 +88,90 @@ class CopyOps:
         self._backends = backends
         self._reads_cheaply = reads_cheaply
 
-    async def examine(self, task: WorkItem, place: int, *, allow_open_file: bool = False) -> Buffer | None:
-        """Return the whole copy on *place*, verified; None if it is absent or damaged. *allow_open_file*: a small copy
-        may be read through a file that is open already. Set it only if the result need not prove that the copy still
-        exists. Raises `BackendFailed`."""
+    async def examine(self, item: WorkItem, backend_id: int, *, allow_open_file: bool = False) -> Buffer | None:
+        """Return the whole copy on a backend, verified; None if it is absent or damaged. *allow_open_file*: a small
+        copy may be read through a file that is open already. Set it only if the result need not prove that the copy
+        still exists. Raises `BackendFailed`."""
         try:
-            copy = await self._read_whole(task, place, at_hand=allow_open_file and place not in task.suspects)
-            await verify_copy(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
+            copy = await self._read_whole(item, backend_id, at_hand=allow_open_file and backend_id not in item.suspects)
+            await verify_copy(self._store, self._keys, item.block, item.ring_key, item.crc32c, copy)
         except (backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
-            raise BackendFailed(place, error) from error
+            raise BackendFailed(backend_id, error) from error
         return copy
 
-    async def _read_whole(self, task: WorkItem, place: int, *, at_hand: bool) -> Buffer:
+    async def _read_whole(self, item: WorkItem, backend_id: int, *, at_hand: bool) -> Buffer:
         """Return all bytes of the copy. *at_hand*: read a small copy without a thread if possible. That may read a file
         which was deleted a while ago and is still open in this process, so it does not prove that the copy exists."""
-        backend, key = self._at(place), block_path(task.block)
-        copy = backend.get_now(key) if at_hand and task.size <= AT_HAND_BYTES else None
+        backend, key = self._at(backend_id), block_path(item.block)
+        copy = backend.get_now(key) if at_hand and item.size <= AT_HAND_BYTES else None
         return copy if copy is not None else await backend.get(key)
 
-    async def absent_from(self, task: WorkItem, places: Iterable[int]) -> set[int]:
-        """Check each of *places* for the block, and read one copy back whole. Returns those that do not have it.
+    async def absent_from(self, item: WorkItem, backend_ids: Iterable[int]) -> frozenset[int]:
+        """Ask each of these backends for the block, and read one copy back whole (`confirm_copies`). Returns those that
+        do not have it. Backends that are cheap to read are read first. Raises `BackendFailed` if one cannot be
+        asked."""
+        order = sorted(backend_ids, key=lambda backend_id: (not self._reads_cheaply(backend_id), backend_id))
+        targets = [Target(self._at(backend_id), backend_id) for backend_id in order]
+        confirmation = await confirm_copies(ExpectedBlock(item.block, item.size, item.crc32c), targets)
+        for backend_id, error in confirmation.failed.items():
+            raise BackendFailed(backend_id, error) from error
+        return confirmation.absent
 
-        A place has the block if it reports the right size and, if it reports an MD5, the MD5 of the copy that was read.
-        If the MD5 differs, its copy is read, too, since some servers report something else as the MD5. Places that are
-        cheap to read are read first. Raises `BackendFailed` if a place cannot be checked."""
-        absent: set[int] = set()
-        copy: Buffer | None = None
-        for place in sorted(places, key=lambda place: (not self._reads_cheaply(place), place)):
-            stat = await self._stat(task, place)
-            if stat is None:
-                absent.add(place)
-                continue
-            if copy is not None and (not stat.md5 or stat.md5 == await asyncio.to_thread(_md5, copy)):
-                continue
-            value = await self.examine(task, place)
-            if value is None:
-                absent.add(place)
-            else:
-                copy = value
-        return absent
-
-    async def _stat(self, task: WorkItem, place: int) -> Stat | None:
-        """Return the `Stat` of the copy on *place*; None if there is none of the right size. Raises `BackendFailed`."""
+    async def _stat(self, item: WorkItem, backend_id: int) -> Stat | None:
+        """Return the `Stat` of the copy on a backend; None if there is none of the right size. Raises
+        `BackendFailed`."""
         try:
-            stat = await self._at(place).stat(block_path(task.block))
+            stat = await self._at(backend_id).stat(block_path(item.block))
         except (backend_errors.NotFound, backend_errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
-            raise BackendFailed(place, error) from error
-        return stat if stat.size == task.size else None
+            raise BackendFailed(backend_id, error) from error
+        return stat if stat.size == item.size else None
 
-    async def is_present(self, task: WorkItem, copy: Buffer, place: int) -> bool:
-        """Whether *copy* is on *place* already, as far as finding out costs less than a put: by the MD5 that the place
-        reports, or by reading the copy if that is cheap. Raises `BackendFailed`."""
-        stat = await self._stat(task, place)
+    async def is_present(self, item: WorkItem, copy: Buffer, backend_id: int) -> bool:
+        """Whether *copy* is on a backend already, as far as finding out costs less than a put: by the MD5 that the
+        backend reports, or by reading the copy if that is cheap. Raises `BackendFailed`."""
+        stat = await self._stat(item, backend_id)
         if stat is None:
             return False
         if stat.md5:
             return stat.md5 == await asyncio.to_thread(_md5, copy)
-        return self._reads_cheaply(place) and await self.examine(task, place) is not None
+        return self._reads_cheaply(backend_id) and await self.examine(item, backend_id) is not None
 
-    async def put(self, task: WorkItem, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[BackendFailed]]:
-        """Put *copy* on each of *places*. Returns the places that confirmed it, and the failures of the others."""
-        wanted = list(places)
-        outcomes = await asyncio.gather(*(self._put(task, copy, place) for place in wanted))
-        done = {place for place, outcome in zip(wanted, outcomes, strict=True) if outcome is None}
+    async def put(
+        self, item: WorkItem, copy: Buffer, backend_ids: Iterable[int]
+    ) -> tuple[set[int], list[BackendFailed]]:
+        """Put *copy* on each of these backends. Returns those that confirmed it, and the failures of the others."""
+        wanted = list(backend_ids)
+        outcomes = await asyncio.gather(*(self._put(item, copy, backend_id) for backend_id in wanted))
+        done = {backend_id for backend_id, outcome in zip(wanted, outcomes, strict=True) if outcome is None}
         return done, [outcome for outcome in outcomes if outcome is not None]
 
-    async def _put(self, task: WorkItem, copy: Buffer, place: int) -> BackendFailed | None:
+    async def _put(self, item: WorkItem, copy: Buffer, backend_id: int) -> BackendFailed | None:
         try:
-            await self._at(place).put(block_path(task.block), [copy], task.crc32c)
+            await self._at(backend_id).put(block_path(item.block), [copy], item.crc32c)
         except backend_errors.Corrupted as error:
-            return ValueRejected(place, error, storing=True)
+            return ValueRejected(backend_id, error, storing=True)
         except backend_errors.BackendError as error:
-            return BackendFailed(place, error, storing=True)
+            return BackendFailed(backend_id, error, storing=True)
         except BackendFailed as error:
             return error
         return None
 
-    async def delete(self, task: WorkItem, places: Iterable[int]) -> None:
-        """Delete the block's copies on *places*. Raises `BackendFailed`."""
-        for place in places:
+    async def delete(self, item: WorkItem, backend_ids: Iterable[int]) -> None:
+        """Delete the block's copies on these backends. Raises `BackendFailed`."""
+        for backend_id in backend_ids:
             try:
-                await self._at(place).delete(block_path(task.block))
+                await self._at(backend_id).delete(block_path(item.block))
             except backend_errors.BackendError as error:
-                raise BackendFailed(place, error) from error
+                raise BackendFailed(backend_id, error) from error
 
-    def _at(self, place: int) -> Backend:
-        backend = self._backends.get(place)
+    def _at(self, backend_id: int) -> Backend:
+        backend = self._backends.get(backend_id)
         if backend is None:
-            raise BackendFailed(place, errors.Unavailable("the config does not name it"))
+            raise BackendFailed(backend_id, errors.Unavailable("the config does not name it"))
         return backend
 
 

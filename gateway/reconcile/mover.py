@@ -215,29 +215,29 @@ class Mover(Worker):
                 if len(self._under_way) >= self._at_once or not self._may_begin:
                     return
                 self._cursor = (row[1], row[0])
-                task = WorkItem._make((*row[:3], unpack_ids(row[3]), unpack_ids(row[4]), *row[5:]))
-                if task.block in self._under_way:
+                item = WorkItem._make((*row[:3], unpack_ids(row[3]), unpack_ids(row[4]), *row[5:]))
+                if item.block in self._under_way:
                     continue
-                if self._must_wait(task):
+                if self._must_wait(item):
                     self._skipped += 1
                 else:
                     self._may_begin -= 1
-                    self._under_way[task.block] = asyncio.create_task(self._work(task))
+                    self._under_way[item.block] = asyncio.create_task(self._work(item))
             if len(rows) < ROWS:
                 self._caught_up = True
                 return
             await asyncio.sleep(0)
 
-    def _must_wait(self, task: WorkItem) -> bool:
+    def _must_wait(self, item: WorkItem) -> bool:
         """Whether everything that could be done for the block now would fail, since its backends are paused."""
         if not self.health:
             return False
-        members = self._lookup.members(task.set_id)
+        members = self._lookup.members(item.set_id)
         have = [each for each in members if each not in self._targets.lost]
-        desired = self._targets.desired(task.policy, members)
+        desired = self._targets.desired(item.policy, members)
         missing = desired.difference(have)
-        only_drops = not missing and not task.suspects and (task.strays or desired != set(have))
-        return not self.health.try_start_trials(task, have, missing, desired if only_drops else ())
+        only_drops = not missing and not item.suspects and (item.strays or desired != set(have))
+        return not self.health.try_start_trials(item, have, missing, desired if only_drops else ())
 
     async def _wait_for_some(self) -> None:
         """Wait until a task ends; and a little longer if no more rows are due, so that several end together."""
@@ -251,30 +251,30 @@ class Mover(Worker):
 
     # ---- one block --------------------------------------------------------------------------------------------------
 
-    async def _work(self, task: WorkItem) -> bool:
+    async def _work(self, item: WorkItem) -> bool:
         """Take the next step for a block. Returns whether that recorded anything."""
         try:
-            if task.died:  # the sweeper deletes the block and its row; until then the block may come back to life
-                return await self._backoff.postpone(task, "it is dead")
+            if item.died:  # the sweeper deletes the block and its row; until then the block may come back to life
+                return await self._backoff.postpone(item, "it is dead")
             with self._journal.reading():
-                return await self._reconcile(task)
+                return await self._reconcile(item)
         except BackendFailed as failure:
             self.health.record_failure(failure)
             return False
         except errors.EntrepotError as error:
-            _log.warning("block %s: %s", task.block.hex(), error)
+            _log.warning("block %s: %s", item.block.hex(), error)
             return False
         except Exception as error:  # noqa: BLE001 (the block is retried later, and the others go on)
-            _log.exception("block %s", task.block.hex())
-            return await self._backoff.retry(task, f"{type(error).__name__}: {error}")
+            _log.exception("block %s", item.block.hex())
+            return await self._backoff.retry(item, f"{type(error).__name__}: {error}")
 
-    async def _reconcile(self, task: WorkItem) -> bool:
-        members = self._lookup.members(task.set_id)
+    async def _reconcile(self, item: WorkItem) -> bool:
+        members = self._lookup.members(item.set_id)
         have = [each for each in members if each not in self._targets.lost]
-        desired = self._targets.desired(task.policy, members)
-        if not task.suspects and desired == set(members):
-            return await self._old.clear(task, desired)
-        if not task.suspects and desired < set(have):
-            return await self._old.drop(task, members, desired)
-        async with self._budget.charged(task.size):
-            return await self.copy_maker.make(task, members, have, desired)
+        desired = self._targets.desired(item.policy, members)
+        if not item.suspects and desired == set(members):
+            return await self._old.clear(item, desired)
+        if not item.suspects and desired < set(have):
+            return await self._old.drop(item, members, desired)
+        async with self._budget.charged(item.size):
+            return await self.copy_maker.make(item, members, have, desired)

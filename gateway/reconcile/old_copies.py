@@ -113,67 +113,67 @@ class OldCopies:
     def _wait_ns(self) -> int:
         return int(self._targets.recheck_seconds * 1e9)
 
-    async def drop(self, task: WorkItem, members: tuple[int, ...], desired: frozenset[int]) -> bool:
+    async def drop(self, item: WorkItem, members: tuple[int, ...], desired: frozenset[int]) -> bool:
         """Steps 2 and 3, for a block that all of *desired* hold, and others, too: take the others out of its set once
         that is safe. True if that recorded anything. Raises `BackendFailed`."""
-        if await self._keep_until_due(task):
+        if await self._keep_until_due(item):
             return True
-        absent = await self._absent_from(task, desired)
+        absent = await self._absent_from(item, desired)
         if absent is None:
             return False
         if absent:
-            return await self._suspect(task, absent)
-        if not self._still_wanted(task, members, desired):
+            return await self._suspect(item, absent)
+        if not self._still_wanted(item, members, desired):
             return False
         failpoints.reach("copies-confirmed")
-        dropped = await self._drop.send(Drop(task.block, task.set_id, members, tuple(sorted(desired)), task.placed_ns))
+        dropped = await self._drop.send(Drop(item.block, item.set_id, members, tuple(sorted(desired)), item.placed_ns))
         failpoints.reach("old-holders-dropped")
         return bool(dropped)
 
-    async def clear(self, task: WorkItem, desired: frozenset[int]) -> bool:
+    async def clear(self, item: WorkItem, desired: frozenset[int]) -> bool:
         """Step 4, for a block whose set is *desired*: delete its strays once that is safe, and then its row of work.
         True if that recorded anything. Raises `BackendFailed`."""
-        strays = [each for each in task.strays if each not in desired and each not in self._targets.lost]
+        strays = [each for each in item.strays if each not in desired and each not in self._targets.lost]
         if strays:
-            if await self._keep_until_due(task):
+            if await self._keep_until_due(item):
                 return True
             horizon, without_pins = await self._record_horizons()
-            if without_pins < task.strays_number:
+            if without_pins < item.strays_number:
                 self.held_back = True
                 return False
-            if horizon < task.strays_number:
-                return await self._backoff.postpone(task, "it waits for a backup that names it")
-            if not all(self._copies.covers(place, task.strays_number) for place in strays):
+            if horizon < item.strays_number:
+                return await self._backoff.postpone(item, "it waits for a backup that names it")
+            if not all(self._copies.covers(backend_id, item.strays_number) for backend_id in strays):
                 self.held_back = True
                 return False
-            if not all(self._health.can_read(place, task.block) for place in strays):
+            if not all(self._health.can_read(backend_id, item.block) for backend_id in strays):
                 return False
-            absent = await self._absent_from(task, desired)
+            absent = await self._absent_from(item, desired)
             if absent is None:
                 return False
             if absent:
-                return await self._suspect(task, absent)
-            if not self._still_wanted(task, tuple(sorted(desired)), desired):
+                return await self._suspect(item, absent)
+            if not self._still_wanted(item, tuple(sorted(desired)), desired):
                 return False
-            await self._delete(task, strays)
+            await self._delete(item, strays)
             failpoints.reach("strays-deleted")
-        return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
+        return bool(await self._finish.send(Finish(item.block, item.set_id, item.strays)))
 
-    def _still_wanted(self, task: WorkItem, members: tuple[int, ...], desired: frozenset[int]) -> bool:
+    def _still_wanted(self, item: WorkItem, members: tuple[int, ...], desired: frozenset[int]) -> bool:
         """Whether the present policies still want the block, which *members* hold, on the backends *desired*. They may
         have changed while backends were asked."""
-        return self._targets.refresh() and self._targets.desired(task.policy, members) == desired
+        return self._targets.refresh() and self._targets.desired(item.policy, members) == desired
 
-    async def _keep_until_due(self, task: WorkItem) -> bool:
+    async def _keep_until_due(self, item: WorkItem) -> bool:
         """If the block still has to wait, make its row of work due at the end of the wait. Returns whether it has
         to."""
         now_ns = self._site_clock.now_ns()
-        placed_ns = task.placed_ns if 0 < task.placed_ns <= now_ns else now_ns
+        placed_ns = item.placed_ns if 0 < item.placed_ns <= now_ns else now_ns
         left_ns = placed_ns + self._wait_ns - now_ns
-        if placed_ns == task.placed_ns and left_ns <= 0:
+        if placed_ns == item.placed_ns and left_ns <= 0:
             return False
         due_ns = self._backoff.clock.now_ns() + left_ns
-        await self._keep_old.send(KeepOld(task.block, task.set_id, placed_ns, due_ns))
+        await self._keep_old.send(KeepOld(item.block, item.set_id, placed_ns, due_ns))
         return True
 
     async def _record_horizons(self) -> RecordHorizons:
@@ -184,44 +184,44 @@ class OldCopies:
             self._horizons = RecordHorizons(await self._journal.horizons(), without_pins)
         return self._horizons
 
-    async def _absent_from(self, task: WorkItem, desired: frozenset[int]) -> set[int] | None:
+    async def _absent_from(self, item: WorkItem, desired: frozenset[int]) -> frozenset[int] | None:
         """Return those of *desired* that do not have the block; None if one of them cannot be asked now."""
         now = self._health.clock()
-        at, places = self._confirmed.get(task.block, (0.0, frozenset()))
-        if places == desired and now - at < self._timing.confirmed_seconds:
-            return set()
-        if not all(self._health.can_read(place, task.block) for place in desired):
+        at, confirmed = self._confirmed.get(item.block, (0.0, frozenset()))
+        if confirmed == desired and now - at < self._timing.confirmed_seconds:
+            return frozenset()
+        if not all(self._health.can_read(backend_id, item.block) for backend_id in desired):
             return None
-        self._health.start_trial(desired, task.block)
-        async with self._budget.charged(task.size):
-            absent = await self._copies.absent_from(task, desired)
+        self._health.start_trial(desired, item.block)
+        async with self._budget.charged(item.size):
+            absent = await self._copies.absent_from(item, desired)
         self._health.record_success(desired, now)
         if not absent:
-            self._confirmed[task.block] = self._health.clock(), desired
-            self._confirmed.move_to_end(task.block)
+            self._confirmed[item.block] = self._health.clock(), desired
+            self._confirmed.move_to_end(item.block)
             if len(self._confirmed) > FRESH_BLOCKS:
                 self._confirmed.popitem(last=False)
         return absent
 
-    async def _suspect(self, task: WorkItem, absent: Collection[int]) -> bool:
+    async def _suspect(self, item: WorkItem, absent: Collection[int]) -> bool:
         """Record the copies that the backends *absent* confirmed and do not have as suspects, to be made again."""
         now = self._health.clock()
-        for place in sorted(absent):
+        for backend_id in sorted(absent):
             self.vanished += 1
-            if now >= self._warned.get(place, 0.0):
-                self._warned[place] = now + self._timing.warn_again_seconds
+            if now >= self._warned.get(backend_id, 0.0):
+                self._warned[backend_id] = now + self._timing.warn_again_seconds
                 _log.warning(
                     "backend %r confirmed block %s and does not have it: old copies stay, it is put there again",
-                    self._targets.names.get(place, "?"),
-                    task.block.hex(),
+                    self._targets.names.get(backend_id, "?"),
+                    item.block.hex(),
                 )
-            await self._journal.send(SuspectCopy(task.block, place, "it was confirmed, and is not there"))
+            await self._journal.send(SuspectCopy(item.block, backend_id, "it was confirmed, and is not there"))
         return True
 
-    async def _delete(self, task: WorkItem, strays: Collection[int]) -> None:
-        self._health.start_trial(strays, task.block)
+    async def _delete(self, item: WorkItem, strays: Collection[int]) -> None:
+        self._health.start_trial(strays, item.block)
         began = self._health.clock()
-        await self._copies.delete(task, strays)
+        await self._copies.delete(item, strays)
         self._health.record_success(strays, began)
         self.deleted += len(strays)
-        self._confirmed.pop(task.block, None)
+        self._confirmed.pop(item.block, None)

@@ -71,9 +71,9 @@ class PlacementTargets:
         """How long the old copies of a moved block are kept before the new ones are checked again."""
         return self._now.recheck_seconds
 
-    def is_local(self, place: int) -> bool:
+    def is_local(self, backend_id: int) -> bool:
         """Whether the backend is a folder of a local file system."""
-        backend = self._now.backends.get(self.names.get(place, ""))
+        backend = self._now.backends.get(self.names.get(backend_id, ""))
         return backend is not None and backend.s3 is None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.cli import serve, worker
 from gateway.cli.main import main
-from gateway.engine.listings import ListingVerbs
+from gateway.engine.listings import ListingOperations
 from gateway.engine.types import Caller, Page
 from gateway.site.processes.child import run_child
 
@@ -33,7 +33,7 @@ def remember(pages: dict[str, Page]) -> None:
         self._bucket(caller, bucket)
         return pages[bucket]
 
-    ListingVerbs.list = recall  # type: ignore[method-assign,assignment]
+    ListingOperations.list = recall  # type: ignore[method-assign,assignment]
 
 
 if __name__ == "__main__":

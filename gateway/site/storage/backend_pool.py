@@ -303,9 +303,9 @@ class BackendPool:
         """See `MarkerWatch.stamp`."""
         await self._markers.stamp()
 
-    def covers(self, place: int, number: int) -> bool:
-        """Whether blocks that died at record *number* may be deleted on the backend *place* (`MarkerGuard.covers`)."""
-        backend = self.backends.get(place)
+    def covers(self, backend_id: int, number: int) -> bool:
+        """Whether blocks that died at record *number* may be deleted on a backend (`MarkerGuard.covers`)."""
+        backend = self.backends.get(backend_id)
         return backend is not None and backend.covers(number)
 
     def accepts_inline_values(self, backend_id: int) -> bool:

@@ -172,9 +172,9 @@ class BlockStorage:
         """See `BackendPool.stamp`."""
         await self._pool.stamp()
 
-    def covers(self, place: int, number: int) -> bool:
+    def covers(self, backend_id: int, number: int) -> bool:
         """See `BackendPool.covers`."""
-        return self._pool.covers(place, number)
+        return self._pool.covers(backend_id, number)
 
     def pending(self) -> dict[str, str]:
         """See `BackendPool.pending`."""
