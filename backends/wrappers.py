@@ -74,6 +74,15 @@ class Wrapper(Backend):
         return self._around("close", None, lambda: self._inner.close())  # noqa: PLW0108 (read `_inner` within)
 
 
+class ReadOnlyBackend(Wrapper):
+    """Puts, deletes and claims nothing: these raise `ReadOnly`. Everything else is passed on."""
+
+    async def _around(self, operation: str, key: str | None, call: Callable[[], Awaitable[T]]) -> T:
+        if operation in {"put", "delete", "claim"}:
+            raise errors.ReadOnly(f"{operation}: it was opened for reading only", backend=self.name, key=key)
+        return await call()
+
+
 class ConcurrencyLimited(Wrapper):
     """At most *slots* operations run at once; the others wait in the order of their arrival.
 

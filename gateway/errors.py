@@ -14,6 +14,7 @@ map it by a table of their own.
     │   ├── Invalid           InvalidBucketName InvalidKey InvalidPart InvalidPartOrder EntityTooSmall
     │   │                     EntityTooLarge InvalidRange NoSuchPart BadDigest BadChecksum IncompleteBody
     │   │                     InvalidArgument TooDeep
+    │   ├── ReadOnlySite      the site is the rehearsal of a restore
     │   └── WrongKind         IsADirectory NotADirectory Cycle TooManyLinks NameTooLong
     ├── Unavailable           the request is valid; the client may try again
     │   ├── Busy              a queue is full
@@ -195,6 +196,10 @@ class IncompleteBody(Invalid, wire_code="IncompleteBody"):
 
 class InvalidArgument(Invalid, wire_code="InvalidArgument"):
     """args: a sentence."""
+
+
+class ReadOnlySite(Refused, wire_code="ReadOnlySite"):
+    """The site is the rehearsal of a restore, and changes nothing. args: a sentence."""
 
 
 class WrongKind(Refused, wire_code="WrongKind"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ FOUND = 3
 UNCHECKED = 4
 """Exit status of `fsck` and `gc` if nothing is wrong as far as was checked, but not everything could be checked."""
 DAY_SECONDS = 86_400.0
+KEEP_NEWER_DAYS = 7.0
 
 UnnamedMax = Annotated[
     int,
@@ -80,6 +82,13 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
     ] = False,
+    drop_newer: Annotated[
+        bool,
+        typer.Option(
+            "--drop-newer",
+            help="In a restored site: delete also what was written after the backup, which is kept for some days.",
+        ),
+    ] = False,
     unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
 ) -> int:
@@ -87,11 +96,17 @@ def gc(
 
     Exit status 4: a backend could not be reached or could not be listed completely; the others were cleaned up."""
     from gateway.cli.text import maintenance as maintenance_text
+    from gateway.errors import InvalidArgument
     from gateway.site.admin import maintenance
+
+    if dry_run and drop_newer:
+        raise InvalidArgument("--dry-run and --drop-newer exclude each other")
 
     async def work(site: Site) -> Waste:
         with step_progress(quiet=json) as on_progress:
-            return await maintenance.gc(site, dry_run=dry_run, unnamed_max=unnamed_max, progress=on_progress)
+            return await maintenance.gc(
+                site, dry_run=dry_run, drop_newer=drop_newer, unnamed_max=unnamed_max, progress=on_progress
+            )
 
     waste = run_on_site(folder, work, with_storage=True)
     print_result(
@@ -158,24 +173,113 @@ def restore(
     tables_only: Annotated[
         bool, typer.Option("--tables-only", help="If the backup's journal is damaged: restore its tables as they are.")
     ] = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Make a read-only site that leaves the original alone. The default.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Say what taking over the backends would do; with --yes, do it.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --take-over: take over now.")] = False,
+    keep_newer_days: Annotated[
+        float,
+        typer.Option(
+            "--keep-newer-days",
+            min=0,
+            max=365,
+            help="With --take-over: how long data is kept that was written after the backup was made.",
+        ),
+    ] = KEEP_NEWER_DAYS,
     json: Json = False,
 ) -> None:
-    """Restore the backup in TARGET as a site in DIR: the same site, in a new incarnation.
+    """Make a site in DIR of the backup in TARGET: to look at, or with --take-over in place of the original.
 
-    The restored site takes over the backends, and the original site stops serving within seconds. Data that was written
-    after the backup is not in the restored site. Nothing is written outside DIR except the backends' markers."""
+    Without --take-over, it is a rehearsal: a read-only site that reads the backup's data. The original site is not
+    affected.
+
+    With --take-over, it says what would happen, and does nothing. With --take-over --yes, the site in DIR is the same
+    site in a new incarnation. It takes over the backends, and the original stops serving within seconds. Data that was
+    written after the backup is not in it, but is kept for --keep-newer-days, so that a newer backup can still be
+    restored. Nothing is written outside DIR except the backends' markers."""
+    from gateway.errors import InvalidArgument
+
+    if rehearse and take_over:
+        raise InvalidArgument("--rehearse and --take-over exclude each other")
+    only_take_over = {"--yes": yes, "--claim-anyway": claim_anyway, "--without": without}
+    for option, given in only_take_over.items():
+        if given and not take_over:
+            raise InvalidArgument(f"{option} is only for a restore with --take-over")
+    if not take_over:
+        _rehearse(target, folder, master_key, tables_only=tables_only, as_json=json)
+    elif not yes:
+        _print_takeover_plan(target, folder, master_key, keep_newer_days, as_json=json)
+    else:
+        _take_over(
+            *(target, folder, master_key, keep_newer_days),
+            claim_anyway=claim_anyway or (),
+            without=without or (),
+            tables_only=tables_only,
+            as_json=json,
+        )
+
+
+def _rehearse(target: Path, folder: Path, master_key: Path, *, tables_only: bool, as_json: bool) -> None:
+    from gateway.cli.text import rehearsal as rehearsal_text
+    from gateway.site.admin.rehearse import rehearse as rehearse_restore
+    from gateway.timing import timing_from_environment
+
+    rehearsed = asyncio.run(rehearse_restore(target, folder, master_key, tables_only=tables_only))
+    now_ns = timing_from_environment().clock.wall_ns()
+    print_result(
+        rehearsal_text.rehearsed_to_dict(rehearsed, folder),
+        as_json=as_json,
+        text=lambda: rehearsal_text.rehearsed_to_text(rehearsed, folder, now_ns),
+    )
+
+
+def _print_takeover_plan(
+    target: Path, folder: Path, master_key: Path, keep_newer_days: float, *, as_json: bool
+) -> None:
+    from gateway.cli.text import rehearsal as rehearsal_text
+    from gateway.site.admin.takeover_plan import plan_takeover
+    from gateway.timing import timing_from_environment
+
+    with step_progress(quiet=as_json) as on_progress:
+        plan = asyncio.run(plan_takeover(target, folder, master_key, progress=on_progress))
+    now_ns = timing_from_environment().clock.wall_ns()
+    print_result(
+        rehearsal_text.plan_to_dict(plan),
+        as_json=as_json,
+        text=lambda: rehearsal_text.plan_to_text(plan, now_ns, keep_newer_days),
+    )
+
+
+def _take_over(
+    target: Path,
+    folder: Path,
+    master_key: Path,
+    keep_newer_days: float,
+    *,
+    claim_anyway: Sequence[str],
+    without: Sequence[str],
+    tables_only: bool,
+    as_json: bool,
+) -> None:
     from gateway.cli.text import restore as restore_text
     from gateway.site.admin.restore import restore as restore_site
     from gateway.timing import timing_from_environment
 
     restored = asyncio.run(
         restore_site(
-            *(target, folder, master_key), anyway=claim_anyway or (), without=without or (), tables_only=tables_only
+            *(target, folder, master_key),
+            anyway=claim_anyway,
+            without=without,
+            keep_newer_seconds=keep_newer_days * DAY_SECONDS,
+            tables_only=tables_only,
         )
     )
     aged = timing_from_environment().clock.wall_ns() > restored.until_ns
     print_result(
         restore_text.to_dict(restored, folder, aged=aged),
-        as_json=json,
-        text=lambda: restore_text.to_text(restored, folder, aged=aged),
+        as_json=as_json,
+        text=lambda: restore_text.to_text(restored, folder, keep_newer_days, aged=aged),
     )

@@ -100,14 +100,18 @@ async def _serve(folder: Path, config: Config, listen: Address, metrics: Address
 def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
     """Print the addresses, the root user's access key, and commands to try."""
     from gateway.site.paths import ROOT_SECRET
+    from gateway.site.rehearsal import READ_ONLY, is_rehearsal
 
     secret = (serving.folder / ROOT_SECRET).absolute()
-    kept = secret.exists()
+    kept, rehearsal = secret.exists(), is_rehearsal(serving.folder)
     if as_json:
         facts = {"endpoint": serving.endpoint, "access_key": serving.root_access_key, "metrics": serving.metrics}
-        print_result({**facts, "secret_key_file": str(secret) if kept else None}, as_json=True, text=list)
+        more = {"secret_key_file": str(secret) if kept else None, "rehearsal": rehearsal}
+        print_result({**facts, **more}, as_json=True, text=list)
         return
     at, region = serving.endpoint, config.site.region
+    if rehearsal:
+        print_line(f"REHEARSAL: {READ_ONLY}")
     print_line(f"endpoint: {at}")
     print_line(f"access key: {serving.root_access_key}")
     print_line(f"secret key: in {secret}" if kept else "secret key: no longer kept in the site's folder")
@@ -118,5 +122,8 @@ def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
         f"  export AWS_ENDPOINT_URL={at} AWS_DEFAULT_REGION={region} AWS_ACCESS_KEY_ID={serving.root_access_key}"
         f" AWS_SECRET_ACCESS_KEY={secret_key}"
     )
+    if rehearsal:
+        print_line("  aws s3 ls")
+        return
     print_line("  aws s3 mb s3://first && aws s3 cp README.md s3://first/ && aws s3 ls s3://first")
     print_line(f"  curl {serving.metrics}/readyz")

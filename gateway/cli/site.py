@@ -111,7 +111,11 @@ def status(folder: SiteArgument, json: Json = False) -> None:
 
     def to_text() -> list[str]:
         shown = {**counts, "serving": facts["serving"]}
-        lines = [f"{key}: {_format_fact(key, value)}" for key, value in shown.items()]
+        rehearsal, kept_until_ns = shown.pop("rehearsal"), shown.pop("keeps_newer_until_ns")
+        lines = ["REHEARSAL of a restore: read-only"] if rehearsal else []
+        lines += [f"{key}: {_format_fact(key, value)}" for key, value in shown.items()]
+        if kept_until_ns is not None:
+            lines.append(f"deletes nothing before: {format_time(kept_until_ns)}, since it was restored from a backup")
         lines += server_status_text.to_text(server, file_version)
         return [*lines, *replication_text.to_text(replication)]
 

@@ -63,6 +63,7 @@ class Journal(asyncio.Protocol):
         self.on_session_lost: list[Callable[[int], None]] = []
         """Functions that are called with the id of a session that has ended. The client opens a new one by itself."""
         self._refused = ""
+        self._refused_with: type[EntrepotError] = Misconfigured
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader()
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -115,7 +116,7 @@ class Journal(asyncio.Protocol):
 
         Raises the error that refused the command; `Busy` if too many commands wait; `CommitterGone` if no answer
         arrives (the command may still be committed), or after `close`; `SessionExpired` if the session ended before an
-        answer arrived; `Misconfigured` after `refuse`."""
+        answer arrived; after `refuse`, the error that it names."""
         if os.getpid() != self._pid:
             raise CommitterGone("this connection was opened before a fork: open another one")
         if weight_of(command) < HEAVY_WEIGHT:
@@ -132,7 +133,7 @@ class Journal(asyncio.Protocol):
             if self._closing:
                 raise CommitterGone(CLOSED)
             if self._refused:
-                raise Misconfigured(self._refused)
+                raise self._refused_with(self._refused)
             packed = pack_command(slot, number, COMMAND_CODEC.to_tuple(command), self.attached.of(command))
             pending = self._pending.add(slot, number, packed, self.timing.clock.monotonic())
         except BaseException:
@@ -147,9 +148,10 @@ class Journal(asyncio.Protocol):
         convert = type(command).ANSWER
         return answer if convert is None else convert(answer)  # type: ignore[no-any-return]
 
-    def refuse(self, why: str) -> None:
-        """Send no commands from now on, since this journal must not grow. *why* is the message that callers get."""
-        self._refused = why
+    def refuse(self, why: str, error: type[EntrepotError] = Misconfigured) -> None:
+        """Send no commands from now on, since this journal must not grow. Callers get *error*, with the message
+        *why*."""
+        self._refused, self._refused_with = why, error
 
     def _flush(self) -> None:
         """Send the commands of this turn of the event loop in one frame. Before a `WELCOME` nothing is sent; then all

@@ -20,6 +20,8 @@ from gateway.journal.paths import JournalPaths
 
 FORK_PIN = "fork"
 """Prefix of the names of pins that keep what another copy of this journal may name."""
+RESTORE_PIN = f"{FORK_PIN} restore"
+"""The name of the pin that keeps what the original of a restored site may have named after the backup."""
 FORK_GRACE_SECONDS = 86_400.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

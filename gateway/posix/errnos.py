@@ -38,6 +38,7 @@ ERRNO: dict[type[EntrepotError], int] = {
     errors.NotModified: errno.ESTALE,
     errors.DeleteMarker: errno.ENOENT,
     errors.QuotaExceeded: errno.EDQUOT,
+    errors.ReadOnlySite: errno.EROFS,
     errors.Invalid: errno.EINVAL,
     errors.InvalidBucketName: errno.EINVAL,
     errors.InvalidKey: errno.ENAMETOOLONG,

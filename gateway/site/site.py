@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gateway.config import Config
-from gateway.errors import Misconfigured
+from gateway.errors import Misconfigured, ReadOnlySite
 from gateway.identity.credentials import CredentialCache
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
@@ -24,6 +24,7 @@ from gateway.site.active_config import follow_active_config, load_active
 from gateway.site.committer_launcher import LaunchedCommitter, open_journal
 from gateway.site.ownership import require_owner
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
+from gateway.site.rehearsal import READ_ONLY, is_rehearsal
 from gateway.site.storage.block_storage import CACHED, BlockStorage
 from gateway.site.storage.keyring import Keyring
 from gateway.site.storage.marker_guard import site_row
@@ -60,6 +61,8 @@ class Site:
         self.keyring = keyring
         self.credentials = CredentialCache(store, keyring.unseal)
         self.id, self.incarnation = site_row(store)
+        self.is_rehearsal = is_rehearsal(folder)
+        """Whether the site is read-only (`rehearsal.py`)."""
         self._committer = committer
         self._held = AsyncExitStack()
         """What `close` closes, each whatever goes wrong with the rest."""
@@ -104,13 +107,16 @@ class Site:
             store = ReadStore(JournalPaths(journal_path).database, timing=timing)
             held.callback(store.close)
             self = cls(folder, config, journal, committer, store, Keyring(ring_path, store), timing)
+            if self.is_rehearsal:
+                journal.refuse(READ_ONLY, ReadOnlySite)
             if kind == "client":
                 self._restarting = asyncio.create_task(committer.keep_running(folder, journal_path, journal))
                 held.push_async_callback(_stop, self._restarting)
             if with_storage:
                 self._storage = await self._open_bytes(kind, strict=strict)
                 held.push_async_callback(self._storage.close)
-                if kind in {"worker", "client"}:  # the keeper does so itself, and ends when it fails
+                # The keeper does so itself, and ends when it fails. A rehearsal writes nothing, whatever markers say.
+                if kind in {"worker", "client"} and not self.is_rehearsal:
                     self._watching = asyncio.create_task(self._watch_markers())
                     held.push_async_callback(_stop, self._watching)
                 if kind == "client":
@@ -121,10 +127,10 @@ class Site:
 
     async def _open_bytes(self, kind: str, *, strict: bool) -> BlockStorage:
         server, topology = self.config.server, self.config.topology(self.folder)
-        if kind != "worker":  # before a worker starts, the keeper has done this
+        if kind != "worker" and not self.is_rehearsal:  # before a worker starts, the keeper has done this
             for why in (await register_backends(topology, self.journal, self.store)).values():
                 _log.error("a backend of the config is not in use yet: %s", why)
-        return await BlockStorage.open(
+        storage = await BlockStorage.open(
             topology,
             self.store,
             self.keyring,
@@ -138,7 +144,16 @@ class Site:
             strict=strict,
             timing=self.timing,
             stamps=kind in {"keeper", "client"},  # workers delete nothing, and commands that delete stamp first
+            read_only=self.is_rehearsal,
         )
+        if self.is_rehearsal:
+            storage.write_targets.refuse(READ_ONLY)
+        return storage
+
+    def require_writable(self) -> None:
+        """Raise `ReadOnlySite` if the site is a rehearsal. Each command that writes to backends itself calls this."""
+        if self.is_rehearsal:
+            raise ReadOnlySite(READ_ONLY)
 
     @property
     def journal_path(self) -> Path:

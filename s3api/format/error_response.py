@@ -53,6 +53,7 @@ ERROR_TABLE: dict[type[core.EntrepotError], ErrorRow] = {
     core.NotModified: ErrorRow("NotModified"),
     core.DeleteMarker: ErrorRow("NoSuchKey", element="Key"),
     core.QuotaExceeded: ErrorRow("QuotaExceeded", shows_argument=True),
+    core.ReadOnlySite: ErrorRow("AccessDenied", shows_argument=True),
     core.Invalid: ErrorRow("InvalidRequest", shows_argument=True),
     core.InvalidBucketName: ErrorRow("InvalidBucketName", element="BucketName"),
     core.InvalidKey: ErrorRow("KeyTooLongError", shows_argument=True),

@@ -456,6 +456,7 @@ async def test_no_worker_ever_scans_a_table_that_grows_with_the_site(site: Site)
     assert scans <= {
         *("SCAN freed", "SCAN block USING INDEX block_sparse", "SCAN backend"),
         *("SCAN rewrite", "SCAN r"),  # which has a bounded number of rows
+        "SCAN pin",  # one row for each backup that is kept
     }
 
 

@@ -71,7 +71,11 @@ def test_the_version_is_the_distributions() -> None:
             1,
             "/none: No",
         ),
-        (["restore", "/none", "/none/anew", "--master-key", "SITE/master.key"], 1, "/none is not a complete backup"),
+        (
+            ["restore", "--take-over", "--yes", "/none", "/none/anew", "--master-key", "SITE/master.key"],
+            1,
+            "/none is not a complete backup",
+        ),
         (["backup", "SITE", "/proc/none"], 1, "no backup can be made in /proc/none"),
         (["keys", "rotate", "--site", "/none"], 1, "/none/entrepot.toml: cannot be read"),
         (["user", "key", "remove", "NONE", "--site", "SITE"], 1, "there is no access key NONE"),
@@ -149,7 +153,8 @@ def test_a_start_tells_programs_where_it_is(tmp_path: Path) -> None:
     finally:
         process.terminate()
         assert process.wait(60) == 0
-    assert told.keys() == {"endpoint", "access_key", "metrics", "secret_key_file"}
+    assert told.keys() == {"endpoint", "access_key", "metrics", "secret_key_file", "rehearsal"}
+    assert told["rehearsal"] is False
     assert Path(told["secret_key_file"]).read_text().strip()
 
 

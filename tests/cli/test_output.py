@@ -159,7 +159,15 @@ COMMANDS = [
     ["fsck", NAME],
     ["gc", "SITE", "--dry-run"],
     ["backup", "SITE", "/nonexistent/" + NAME],
-    ["restore", "/nonexistent/" + NAME, "/nonexistent/" + NAME, "--master-key", "/nonexistent/" + NAME],
+    [
+        "restore",
+        "--take-over",
+        "--yes",
+        "/nonexistent/" + NAME,
+        "/nonexistent/" + NAME,
+        "--master-key",
+        "/nonexistent/" + NAME,
+    ],
     ["config", "check", "--site", "SITE"],
     ["config", "check", "/nonexistent/" + NAME],
     ["config", "show", "--site", "SITE"],
@@ -251,7 +259,7 @@ SUCCESSFUL = [
     ["serve", "SITE"],
     ["init", "PLAIN"],
     ["backup", "PLAIN", "BACKUP"],
-    ["restore", "BACKUP", "RESTORED", "--master-key", "MASTER"],
+    ["restore", "--take-over", "--yes", "BACKUP", "RESTORED", "--master-key", "MASTER"],
 ]
 """In this order. SITE, BACKUP and RESTORED are folders with such a name; `reload` and `serve` run where SITE is served.
 A backup names its backends by absolute paths, in which a config takes no control characters, so PLAIN is backed up."""

@@ -363,13 +363,28 @@ async def test_a_backup_that_was_killed_is_none_and_the_next_one_is_whole(
     copy_site(template.folder, folder)
     killed(point, "backup", str(folder), str(tmp_path / "half"))
     refused = run_entrepot(
-        "restore", str(tmp_path / "half"), str(restored), "--master-key", str(folder / "master.key"), check=False
+        "restore",
+        "--take-over",
+        "--yes",
+        str(tmp_path / "half"),
+        str(restored),
+        "--master-key",
+        str(folder / "master.key"),
+        check=False,
     )
     assert refused.returncode == 1
     assert "is not a complete backup" in refused.stderr
     assert not restored.exists()
     run_entrepot("backup", str(folder), str(tmp_path / "whole"))
-    run_entrepot("restore", str(tmp_path / "whole"), str(restored), "--master-key", str(folder / "master.key"))
+    run_entrepot(
+        "restore",
+        "--take-over",
+        "--yes",
+        str(tmp_path / "whole"),
+        str(restored),
+        "--master-key",
+        str(folder / "master.key"),
+    )
     kill_all(folder)
     await check_restored(restored)
 
@@ -380,7 +395,15 @@ async def test_a_restore_that_was_killed_is_run_again(tmp_path: Path, template: 
     copy_site(template.folder, folder)
     run_entrepot("backup", str(folder), str(tmp_path / "backup"))
     kill_all(folder)
-    command = ("restore", str(tmp_path / "backup"), str(restored), "--master-key", str(folder / "master.key"))
+    command = (
+        "restore",
+        "--take-over",
+        "--yes",
+        str(tmp_path / "backup"),
+        str(restored),
+        "--master-key",
+        str(folder / "master.key"),
+    )
     killed("restore-made", *command)
     assert "was interrupted; run it again" in run_entrepot("fsck", str(restored), check=False).stderr
     run_entrepot(*command)

@@ -31,7 +31,9 @@ def test_what_a_backup_names_is_readable_from_the_restored_site(tmp_path: Path) 
     assert (saved / "entrepot.toml").exists()
     assert not list(saved.glob("*key*"))
     restored = json.loads(
-        run_entrepot("restore", str(saved), str(anew), "--master-key", str(site / "master.key"), "--json").stdout
+        run_entrepot(
+            "restore", "--take-over", "--yes", str(saved), str(anew), "--master-key", str(site / "master.key"), "--json"
+        ).stdout
     )
     assert (restored["site"], restored["incarnation"]) == (manifest["site"], manifest["incarnation"] + 1)
     with started(anew) as (endpoint, _):
@@ -65,12 +67,21 @@ def test_a_backup_needs_an_empty_folder_apart_from_the_blocks_and_a_restore_need
         )
         assert not list((site / "blocks").glob("saved*"))
     missing = run_entrepot(
-        "restore", str(saved), str(tmp_path / "anew"), "--master-key", str(tmp_path / "none"), check=False
+        "restore",
+        "--take-over",
+        "--yes",
+        str(saved),
+        str(tmp_path / "anew"),
+        "--master-key",
+        str(tmp_path / "none"),
+        check=False,
     )
     assert (missing.returncode, missing.stderr) == (1, f"entrepot: {tmp_path}/none: No such file or directory\n")
     assert not (tmp_path / "anew").exists()
     wrong = run_entrepot(
         "restore",
+        "--take-over",
+        "--yes",
         str(saved),
         str(tmp_path / "anew"),
         "--master-key",
@@ -79,7 +90,9 @@ def test_a_backup_needs_an_empty_folder_apart_from_the_blocks_and_a_restore_need
     )
     assert wrong.returncode == 1
     assert "master key" in wrong.stderr
-    right = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(site / "master.key"))
+    right = run_entrepot(
+        "restore", "--take-over", "--yes", str(saved), str(tmp_path / "anew"), "--master-key", str(site / "master.key")
+    )
     assert "incarnation 2" in right.stdout
 
 
@@ -87,9 +100,13 @@ def test_the_restore_of_an_aged_backup_warns(tmp_path: Path) -> None:
     site, saved, key = tmp_path / "site", tmp_path / "saved", tmp_path / "site" / "master.key"
     new_site(site)
     run_entrepot("backup", str(site), str(saved), "--keep-days", "0")
-    text = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(key)).stdout
+    text = run_entrepot(
+        "restore", "--take-over", "--yes", str(saved), str(tmp_path / "anew"), "--master-key", str(key)
+    ).stdout
     assert f"`entrepot fsck {tmp_path / 'anew'}` reports which are missing" in text
-    shown = run_entrepot("restore", str(saved), str(tmp_path / "again"), "--master-key", str(key), "--json").stdout
+    shown = run_entrepot(
+        "restore", "--take-over", "--yes", str(saved), str(tmp_path / "again"), "--master-key", str(key), "--json"
+    ).stdout
     assert json.loads(shown)["aged"] is True
 
 

@@ -137,7 +137,9 @@ def overwrite_and_delete(endpoint: Endpoint, load: Load) -> None:
 def restore_beside(process: Popen[bytes], endpoint: Endpoint, saved: Path, anew: Path) -> Any:
     """Restore the backup while the original site is served, which then ends and says why. Return the command's JSON."""
     key = str(endpoint.dir / "master.key")
-    restored = json.loads(run_entrepot("restore", str(saved), str(anew), "--master-key", key, "--json").stdout)
+    restored = json.loads(
+        run_entrepot("restore", "--take-over", "--yes", str(saved), str(anew), "--master-key", key, "--json").stdout
+    )
     assert process.wait(60) == 1
     last_line = endpoint.log.read_text().splitlines()[-1]
     assert last_line.startswith("entrepot: the keeper cannot run: backend 'disk': it belongs to site ")

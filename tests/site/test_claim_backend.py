@@ -190,7 +190,7 @@ def not_restored(site: Path) -> str:
     before = {folder: read_marker(site, folder) for folder in ("blocks", "vault")}
     key = ("--master-key", str(site / "master.key"))
     anew = site.with_name("anew")
-    done = run_entrepot("restore", str(site.with_name("saved")), str(anew), *key, check=False)
+    done = run_entrepot("restore", "--take-over", "--yes", str(site.with_name("saved")), str(anew), *key, check=False)
     assert done.returncode == 1
     assert (anew / UNFINISHED).exists()
     assert {folder: read_marker(site, folder) for folder in ("blocks", "vault")} == before
@@ -223,5 +223,14 @@ def test_a_restore_claims_no_backend_if_one_lacks_its_blocks(site: Path) -> None
     error = not_restored(site)
     assert "none of 1 blocks that should be there was found, but 'stranger' was; is it the right folder" in error
     key = ("--master-key", str(site / "master.key"))
-    run_entrepot("restore", str(site.with_name("saved")), str(site.with_name("anew")), *key, "--claim-anyway", "vault")
+    run_entrepot(
+        "restore",
+        "--take-over",
+        "--yes",
+        str(site.with_name("saved")),
+        str(site.with_name("anew")),
+        *key,
+        "--claim-anyway",
+        "vault",
+    )
     assert json.loads(marker(site, "vault").read_text())["incarnation"] == 2

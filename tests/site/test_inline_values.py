@@ -118,7 +118,7 @@ def test_a_backup_contains_them_even_if_the_folder_of_the_backend_never_did(fill
     saved, anew = tmp_path / "saved", tmp_path / "anew"
     run_entrepot("backup", str(filled), str(saved))
     shutil.rmtree(filled / "journal")
-    run_entrepot("restore", str(saved), str(anew), "--master-key", str(filled / "master.key"))
+    run_entrepot("restore", "--take-over", "--yes", str(saved), str(anew), "--master-key", str(filled / "master.key"))
     with serving(anew, SOON) as s3:
         check(s3)
         until(lambda: rows(anew) == 0, "all values to be in files")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway.blocks.commands.block_copies import NoteStrays
+from gateway.blocks.maintenance.fork_grace import in_fork_grace
 from gateway.blocks.maintenance.inventory import (
     DEFAULT_LIMITS,
     BlockState,
@@ -25,8 +26,7 @@ from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Progress, Tables, WorkerJournal, no_progress
 from gateway.blocks.types import block_id_of
 from gateway.journal.site_clock import SiteClock, clock_reader
-from gateway.journal.whereabouts import FORK_PIN
-from gateway.timing import Clock, Timing
+from gateway.timing import Timing
 
 PROGRESS_EVERY = 1_000
 """Blocks between two calls of the progress."""
@@ -112,14 +112,6 @@ async def _each_item(
     return failed
 
 
-def in_fork_grace(store: Tables, clock: Clock) -> bool:
-    """Return whether another copy of this journal may still be in use: the grace period after a takeover, or after a
-    start that may be that of a copy, is not over yet."""
-    pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
-    now_ns = SiteClock(store.query, clock_reader(clock)).now_ns()
-    return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, now_ns)))
-
-
 async def collect(
     store: Tables,
     journal: WorkerJournal,
@@ -137,7 +129,7 @@ async def collect(
     What somebody may still read stays; readers that have finished get a moment to raise their horizon. *stamp_fences*
     stamps the backends with the journal's position, which deletions wait for."""
     await _run_workers(list(workers), timing, progress, stamp_fences)
-    keep_orphans = in_fork_grace(store, timing.clock)
+    keep_orphans = in_fork_grace(store, SiteClock(store.query, clock_reader(timing.clock)).now_ns())
 
     async def handle(backend_id: int, item: InventoryItem) -> None:
         if item.state is BlockState.ORPHAN:

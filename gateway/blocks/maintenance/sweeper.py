@@ -18,7 +18,8 @@ then the session is forgotten.
 
 A session that ended *unseen* may belong to the original of a journal of which this one is a copy, and the original goes
 on to name blocks under that session's id, in its own journal. So its prefix is listed only after the grace period, in
-which an operator learns of the two copies and decides (`gateway/journal/server/server.py`).
+which an operator learns of the two copies and decides (`gateway/journal/server/server.py`). The same holds for a site
+that was restored from a backup, as long as it keeps newer data.
 
 Each backend is listed separately and for a bounded time per step, and the listing goes on after the last key that was
 handled. A backend that fails, or whose listing does not end, is left alone for a while; meanwhile it delays only the
@@ -36,6 +37,7 @@ from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import failpoints
 from gateway.blocks.commands.sweep import DeadBlock, ForgetBlocks, ForgetSession, SweepSession
+from gateway.blocks.maintenance.fork_grace import in_fork_grace
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Covers, Tables, WorkerJournal, no_fence
 from gateway.blocks.read.lookup import Lookup
@@ -187,9 +189,8 @@ class Sweeper(Worker):
     async def _sweep_session(self) -> bool:
         """Sweep the next session that is due: list its prefix, and record that once it is listed to the end."""
         now_ns, now = self._site_clock.now_ns(), self._clock.monotonic()
-        rows = self.store.query(
-            _SESSIONS, (now_ns - self._fork_grace_ns, now_ns - self._upload_ns_max, 1 + len(self._retry_at))
-        )
+        unseen_before_ns = -1 if in_fork_grace(self.store, now_ns) else now_ns - self._fork_grace_ns
+        rows = self.store.query(_SESSIONS, (unseen_before_ns, now_ns - self._upload_ns_max, 1 + len(self._retry_at)))
         due = [(session, state) for session, state in rows if self._retry_at.get(session, 0.0) <= now]
         if not due:
             return False

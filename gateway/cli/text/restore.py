@@ -20,9 +20,14 @@ def to_dict(restored: RestoredSite, folder: Path, *, aged: bool) -> dict[str, An
     return {"folder": str(folder), **restored._asdict(), "lost": lost, "aged": aged}
 
 
-def to_text(restored: RestoredSite, folder: Path, *, aged: bool) -> list[str]:
-    """Return the same as lines for people."""
+def to_text(restored: RestoredSite, folder: Path, keep_newer_days: float, *, aged: bool) -> list[str]:
+    """Return the same as lines for people. *keep_newer_days*: for how long newer data is kept."""
     lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
+    if keep_newer_days:
+        lines.append(
+            f"for {keep_newer_days:g} days it deletes nothing, so that a newer backup can still be restored; "
+            f"`entrepot gc {folder} --drop-newer` ends that"
+        )
     lines += [
         f"{setting} is {path} in the backup; the restored site uses a path inside {folder}"
         for setting, path in restored.moved.items()

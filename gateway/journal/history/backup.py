@@ -19,7 +19,8 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS, BeginChain, EndSession, StartIncarnation, begin_chain
 from gateway.journal.site_clock import CommitterClock
 from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.whereabouts import RESTORE_PIN
 from gateway.timing import Timing
 
 FORMAT = 1
@@ -109,14 +111,40 @@ def read_manifest(source: Path) -> Manifest:
     return manifest
 
 
-def restore(source: Path, folder: Path, *, above: int = 0, tables_only: bool = False) -> int:
+def restore(
+    source: Path, folder: Path, *, above: int = 0, keep_newer_seconds: float = 0.0, tables_only: bool = False
+) -> int:
     """Make a journal in *folder*, which has none, from the backup in *source*. Returns the new incarnation, which is
     above *above* and above that of the backup.
+
+    For *keep_newer_seconds* the restored site deletes nothing that the original may have named after the backup was
+    made.
 
     The chain of hashes is verified first. *tables_only* is for a backup whose journal is damaged, and is refused for
     any other: it restores the tables without the journal, and begins a new chain of hashes. The last step puts the
     database under its name, so an interrupted restore can be run again. Raises `Misconfigured`, `Corrupted`."""
     manifest = read_manifest(source)
+    with _new_database(source, folder) as path:
+        return _begin_incarnation(path, manifest, above, keep_newer_seconds, tables_only=tables_only)
+
+
+def rehearse(source: Path, folder: Path, *, tables_only: bool = False) -> None:
+    """Make a journal in *folder*, which has none, as it was when the backup in *source* was made, in the same
+    incarnation. It is only to be read. *tables_only* and what is raised: as `restore`."""
+    manifest = read_manifest(source)
+    with _new_database(source, folder) as path:
+        store = SqliteStore(path)
+        try:
+            _verify_or_drop_journal(store, manifest, tables_only=tables_only)
+        finally:
+            store.close()
+        _merge_wal(path)
+
+
+@contextmanager
+def _new_database(source: Path, folder: Path) -> Iterator[Path]:
+    """Copy the database of the backup in *source* to *folder*, and yield the copy's path. After the `with` block the
+    copy gets the name of the journal's database. Raises `Misconfigured` if *folder* has a journal."""
     paths = JournalPaths(folder)
     make_folder(folder)
     with hold_lock(paths):
@@ -127,28 +155,37 @@ def restore(source: Path, folder: Path, *, above: int = 0, tables_only: bool = F
             temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
         shutil.copyfile(source / DATABASE, temporary)
         temporary.chmod(0o600)
-        incarnation = _begin_incarnation(temporary, manifest, above, tables_only=tables_only)
+        yield temporary
         temporary.rename(paths.database)
         sync_folder(folder)
-    return incarnation
 
 
-def _begin_incarnation(path: Path, manifest: Manifest, above: int, *, tables_only: bool) -> int:
+def _begin_incarnation(
+    path: Path, manifest: Manifest, above: int, keep_newer_seconds: float, *, tables_only: bool
+) -> int:
     store = SqliteStore(path)
     try:
-        if tables_only:
-            _drop_journal(store, manifest)
-        else:
-            _verify_or_advise(store, manifest)
-        committer = InlineCommitter(store, COMMANDS, CommitterClock(store).now_ns)
+        _verify_or_drop_journal(store, manifest, tables_only=tables_only)
+        now_ns = CommitterClock(store).now_ns
+        if keep_newer_seconds:
+            # Of what is dead here, too: a session that was open in the backup may have named it again in the original.
+            store.pin(RESTORE_PIN, 0, now_ns() + int(keep_newer_seconds * 1e9), now_ns())
+        committer = InlineCommitter(store, COMMANDS, now_ns)
         live = store.live_sessions()
         incarnation: int = committer.run(StartIncarnation(above))
-        committer.run_all([EndSession(session) for session in live])
+        committer.run_all([EndSession(session, seen=not keep_newer_seconds) for session in live])
         store.drop_slots()
     finally:
         store.close()
     _merge_wal(path)
     return incarnation
+
+
+def _verify_or_drop_journal(store: SqliteStore, manifest: Manifest, *, tables_only: bool) -> None:
+    if tables_only:
+        _drop_journal(store, manifest)
+    else:
+        _verify_or_advise(store, manifest)
 
 
 def _verify_or_advise(store: SqliteStore, manifest: Manifest) -> None:

@@ -63,6 +63,7 @@ async def reclaim_backend(site: Site, name: str, *, anyway: bool) -> ClaimResult
 
     Raises `InvalidArgument` if the config names no such backend. Raises `Misconfigured`, and changes nothing, if the
     backend has a marker that must not be replaced, cannot be reached, or has none of its blocks."""
+    site.require_writable()
     place = site.config.topology(site.folder).backends.get(name)
     if place is None:
         raise InvalidArgument(f"the config names no backend {name!r}")

@@ -22,6 +22,7 @@ from gateway.crypto.sealing import BlockKeys
 from gateway.errors import Misconfigured
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.schema import STEPS
+from gateway.journal.whereabouts import RESTORE_PIN
 from gateway.reconcile.commands import SuspectCopy
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.placement_targets import PlacementTargets
@@ -41,8 +42,9 @@ def expire_seconds(config: Config) -> float:
     return config.uploads.expire_days * DAY_SECONDS
 
 
-def background_workers(site: Site) -> list[Worker]:
-    """Return the workers that do the background work of *site*."""
+def background_workers(site: Site, *, fork_grace_seconds: float | None = None) -> list[Worker]:
+    """Return the workers that do the background work of *site*. *fork_grace_seconds*: see `Sweeper`; by default as the
+    config says."""
     store, journal, storage = site.store, site.journal, site.storage
 
     def restamp(ring_key: int, policy: int, wanted: frozenset[int]) -> WriteContext:
@@ -51,7 +53,8 @@ def background_workers(site: Site) -> list[Worker]:
 
     targets = PlacementTargets(store, lambda: storage.topology)
     timing, lookup = site.timing, storage.lookup
-    fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
+    if fork_grace_seconds is None:
+        fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
     throttle = BackgroundThrottle(CpuContention(timing).is_contended, timing)
     return [
         ContentReleaser(store, journal, timing=timing, remember_seconds=timing.release.remember_seconds),
@@ -109,6 +112,7 @@ async def fsck(
     site's folder has taken over a backend. Raises `DiskFull` if there is no space for the scratch file of a replay."""
     _require_own_schema(site)
     if mend:
+        site.require_writable()
         await site.storage.stamp()
     database = JournalPaths(journal_folder(site.folder, site.config)).database
     keys = BlockKeys(site.keyring.sealing) if read else None
@@ -130,10 +134,15 @@ async def fsck(
 
 
 async def gc(
-    site: Site, *, dry_run: bool = False, unnamed_max: int = UNNAMED_MOST, progress: Progress = no_progress
+    site: Site,
+    *,
+    dry_run: bool = False,
+    drop_newer: bool = False,
+    unnamed_max: int = UNNAMED_MOST,
+    progress: Progress = no_progress,
 ) -> Waste:
     """Delete what is not used any more, and return what is left. With *dry_run*, delete nothing, and return what would
-    be deleted. *unnamed_max*: see `fsck`.
+    be deleted. *drop_newer*: end the grace period of a restore first (`restore.py`). *unnamed_max*: see `fsck`.
 
     Raises `Misconfigured` if another version of Entrepot serves the site, or if another copy of this site's folder has
     taken over a backend."""
@@ -141,9 +150,13 @@ async def gc(
     backends, limits = site.storage.backends, ListingLimits(unnamed_max, site.timing)
     if dry_run:
         return await block_gc.survey(site.store, backends, progress, limits)
+    site.require_writable()
+    if drop_newer:
+        await site.journal.pin(RESTORE_PIN, 0, site.timing.clock.wall_ns())
     await site.storage.stamp()
     # Without the workers that place copies: only the keeper makes copies of blocks.
-    workers = [each for each in background_workers(site) if not isinstance(each, Planner | Mover)]
+    all_workers = background_workers(site, fork_grace_seconds=0.0 if drop_newer else None)
+    workers = [each for each in all_workers if not isinstance(each, Planner | Mover)]
     for worker in list(workers):
         if isinstance(worker, InlineFlusher):
             if read_serving(site.folder) is None:

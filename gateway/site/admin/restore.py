@@ -8,13 +8,18 @@ The restored site is the same site in a new incarnation. Only this command chang
 1. *Absent or empty.* Everything that can be checked without a backend is checked here: the manifest, the config, the
    names of backends, and that the master key opens everything that the backup's journal has wrapped. A failure leaves
    no trace.
-2. *Marked as unfinished.* The mark identifies the backup (`_compute_identity`). The config and the master key are
+2. *Marked as unfinished.* The mark identifies the backup (`compute_identity`). The config and the master key are
    written.
 3. *With a journal.* It is a copy of the backup's, in an incarnation above the backup's and above every credible one in
    the backends' markers (`agreement`). Backends that are left out are recorded as lost.
 4. *Claimed.* The backends have markers of the new incarnation. The original site ends when it next looks at its
    markers. All backends are checked before the first is claimed.
 5. *A site.* The mark is deleted.
+
+**Newer data.** The restored journal does not name what the original wrote after the backup. The restored site keeps it
+for a grace period: `gc` deletes no block of a session that the journal does not know, the sweeper no unnamed block of a
+session that was open in the backup, and nothing that dies is deleted. Until then a newer backup, also one that is made
+of the original's folder now, can be restored with everything that it names.
 
 **Invariants.** Nothing is written outside the folder except the backends' markers. A backup's config may name the
 journal's folder or the master key by an absolute path, which is the original site's; the restored config names a place
@@ -34,33 +39,25 @@ failed because a backend could not be reached can be run again without it. A bac
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import os.path
-import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-import tomli_w
 
 from backends import errors as backend_errors
 from backends.base import Marker
 from gateway import failpoints
 from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
-from gateway.config import CONFIG_NAME, load, load_text
-from gateway.config.loading import read, tables_of
-from gateway.crypto import master
-from gateway.crypto.master import MasterKeys
-from gateway.crypto.ring import open_secret, unwrap_ring_key
-from gateway.errors import Corrupted, Misconfigured
+from gateway.config import CONFIG_NAME, load
+from gateway.errors import Misconfigured
 from gateway.journal.history import backup as journal_backup
 from gateway.journal.history.backup import Manifest
-from gateway.journal.paths import JournalPaths, make_folder
+from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.placement.policy import remarks
+from gateway.site.admin.backup_source import check_key, compute_identity, install_key, read_backup
 from gateway.site.admin.claim_backend import claim_all
 from gateway.site.admin.create_site import unfinished_site
 from gateway.site.admin.lost_objects import Losses, lost_backends
@@ -72,9 +69,6 @@ from gateway.site.storage.backend_factory import open_backend
 from gateway.site.storage.marker_guard import site_row
 from gateway.timing import Timing, timing_from_environment
 from gateway.topology import BackendPlace, Topology
-
-_OWN_PATHS = (("journal", "path", "journal"), ("sealing", "master_key", "master.key"))
-"""The settings (section and name) that name files of this site alone, and the path that replaces one outside."""
 
 
 class RestoredSite(NamedTuple):
@@ -96,16 +90,6 @@ class RestoredSite(NamedTuple):
     """What should be changed in the restored config, since backends were given up."""
 
 
-class _Backup(NamedTuple):
-    manifest: Manifest
-    database: Path
-    config: str
-    """The text of the config for the restored site."""
-    moved: dict[str, str]
-    """See `RestoredSite`."""
-    topology: Topology
-
-
 async def restore(
     target: Path,
     folder: Path,
@@ -113,28 +97,33 @@ async def restore(
     *,
     anyway: Collection[str] = (),
     without: Collection[str] = (),
+    keep_newer_seconds: float = 0.0,
     tables_only: bool = False,
 ) -> RestoredSite:
-    """Restore the backup in *target* as a site in *folder*, with the master key in *key_file*.
+    """Restore the backup in *target* as a site in *folder*, with the master key in *key_file*. It takes over the
+    backends.
 
+    *keep_newer_seconds*: for how long the restored site deletes nothing that was written after the backup was made.
     *anyway*: backends that are claimed although they contain none of the blocks that they should. *without*: backends
     that no longer exist, which the restored site gives up. *tables_only*: for a backup whose journal is damaged; the
     tables are taken as they are, and a new chain of hashes begins. After an interruption the command can be run again.
     Raises `Misconfigured`, `Corrupted`, and `OSError` if *key_file* cannot be read."""
-    backup = _read_backup(target, folder)
+    backup = read_backup(target, folder)
     _check_names(anyway, without, backup.topology)
     lost = check_without(backup.database, without, backup.topology.backends)
     key = key_file.read_bytes()
-    _check_key(master.parse(key, key_file), backup.database)
-    with unfinished_site(folder, "restore", _compute_identity(backup, tables_only)):
+    check_key(key, key_file, backup.database)
+    with unfinished_site(folder, "restore", compute_identity(backup, tables_only=tables_only)):
         write_file(folder / CONFIG_NAME, backup.config)
         config = load(folder)
-        _install_key(key, key_file, master_key(folder, config))
+        install_key(key, key_file, master_key(folder, config))
         paths, timing = JournalPaths(journal_folder(folder, config)), timing_from_environment()
         if not paths.database.exists():
             with _suggesting_without():
                 above = await _find_greatest_incarnation(backup.topology, lost, backup.manifest, timing)
-            journal_backup.restore(target, paths.folder, above=above, tables_only=tables_only)
+            journal_backup.restore(
+                target, paths.folder, above=above, keep_newer_seconds=keep_newer_seconds, tables_only=tables_only
+            )
         record_as_lost(paths, frozenset(without), timing)
         unverified = (
             await asyncio.to_thread(_describe_unverified, paths.database, backup.manifest) if tables_only else ""
@@ -159,16 +148,6 @@ async def restore(
             store.close()
 
 
-def _read_backup(target: Path, folder: Path) -> _Backup:
-    """Read the backup in *target*, which is to be restored in *folder*. Raises `Misconfigured`."""
-    manifest = journal_backup.read_manifest(target)
-    if not (target / CONFIG_NAME).exists():
-        raise Misconfigured(f"{target} is not a complete backup: {CONFIG_NAME} is missing")
-    text, moved = _rewrite_own_paths(read(target / CONFIG_NAME), folder)
-    topology = load_text(text, folder).topology(folder)
-    return _Backup(manifest, target / journal_backup.DATABASE, text, moved, topology)
-
-
 @contextmanager
 def _suggesting_without() -> Iterator[None]:
     """Add to the error of a backend that cannot be used that it can be left out."""
@@ -182,29 +161,6 @@ def _suggesting_without() -> Iterator[None]:
         raise
 
 
-def _rewrite_own_paths(text: str, folder: Path) -> tuple[str, dict[str, str]]:
-    """Return the config *text* for the site in *folder*, with its journal and master key inside that folder, and the
-    settings that named a path outside, with that path. If there are any, comments are lost. Raises `Misconfigured`."""
-    config, tables = load_text(text, folder), tables_of(text)
-    moved: dict[str, str] = {}
-    for section, setting, inside in _OWN_PATHS:
-        path = getattr(getattr(config, section), setting)
-        if not _is_inside(folder / path, folder):
-            tables.setdefault(section, {})[setting] = inside
-            moved[f"{section}.{setting}"] = path
-    if not moved:
-        return text, moved
-    text = tomli_w.dumps(tables)
-    load_text(text, folder)
-    return text, moved
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    """Whether *path* is below *folder* after all symbolic links are followed."""
-    root = os.path.realpath(folder)
-    return os.path.commonpath([root, os.path.realpath(path)]) == root and os.path.realpath(path) != root
-
-
 def _check_names(anyway: Collection[str], without: Collection[str], topology: Topology) -> None:
     for name in (*anyway, *without):
         if name not in topology.backends:
@@ -212,39 +168,6 @@ def _check_names(anyway: Collection[str], without: Collection[str], topology: To
     for name in anyway:
         if name in without:
             raise Misconfigured(f"backend {name!r} cannot be both claimed anyway and left out")
-
-
-def _compute_identity(backup: _Backup, tables_only: bool) -> str:
-    """Return a digest that differs between restores of different backups. The backends that are left out are not part
-    of it, since a second attempt may leave out more of them."""
-    text = json.dumps([backup.manifest.to_dict(), backup.config, tables_only], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_key(keys: MasterKeys, database: Path) -> None:
-    """Check that *keys* open everything that the backup's *database* has wrapped. Raises `Misconfigured`,
-    `Corrupted`."""
-    store = ReadStore(database)
-    try:
-        for number, tenant, wrapped, key in store.query(
-            "SELECT r.id, t.name, r.wrapped, r.master FROM ring_key r JOIN tenant t ON t.id = r.tenant"
-        ):
-            unwrap_ring_key(keys.by_id(key), number, tenant, wrapped)
-        for access_key, sealed, key in store.query("SELECT access_key, secret, master FROM access_key"):
-            open_secret(keys.by_id(key), access_key, sealed)
-    except sqlite3.Error as error:
-        raise Corrupted(f"{database} cannot be read: {error}") from error
-    finally:
-        store.close()
-
-
-def _install_key(key: bytes, key_file: Path, path: Path) -> None:
-    """Write the master key to *path*, inside the new folder. Raises `Misconfigured` if another key is there."""
-    if not path.exists():
-        make_folder(path.parent)
-        write_file(path, key)
-    elif path.read_bytes() != key:
-        raise Misconfigured(f"{path}, which the interrupted restore wrote, differs from {key_file}")
 
 
 def _describe_unverified(database: Path, manifest: Manifest) -> str:
@@ -271,7 +194,7 @@ async def _find_greatest_incarnation(
             continue
         if place.s3 is None and not os.path.isdir(place.path):
             continue  # `claim_all` creates the folder, if no block should be there
-        marker = await _read_marker(place, timing)
+        marker = await read_marker(place, timing)
         if marker is None:
             continue
         if marker.site != manifest.site:
@@ -282,7 +205,7 @@ async def _find_greatest_incarnation(
     return credible_incarnation(topology.backends, incarnations, manifest.incarnation)
 
 
-async def _read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
+async def read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
     """Return the marker of *place*. None if it has none, or if it is a bucket that may be missing, since its config
     permits to create it. Raises `Misconfigured` if the backend cannot be used."""
     try:

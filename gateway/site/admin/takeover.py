@@ -121,6 +121,7 @@ async def take_over(site: Site, *, confirmed: bool) -> HistoryComparison:
 
     Raises `Misconfigured` if the site is served, if the backends agree (`agreement`) that it was restored elsewhere in
     a later incarnation, or if the other copy claims a backend at the same time."""
+    site.require_writable()
     if is_served(site.folder):
         raise Misconfigured(f"{site.folder} is being served, so its backends have its own token: nothing to take over")
     places = _backends_in_use(site)

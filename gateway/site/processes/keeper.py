@@ -14,6 +14,7 @@ from gateway.blocks.maintenance.inline_flusher import InlineFlusher
 from gateway.blocks.maintenance.sweeper import Sweeper
 from gateway.blocks.maintenance.worker import Worker
 from gateway.config import Config
+from gateway.errors import ReadOnlySite
 from gateway.metrics import counter, gauge
 from gateway.metrics.json_log import INFO
 from gateway.reconcile.mover import Mover
@@ -31,6 +32,7 @@ from gateway.site.processes.reload_checks import (
 )
 from gateway.site.processes.replication_metrics import count_copies
 from gateway.site.processes.site_role import SiteRole
+from gateway.site.rehearsal import READ_ONLY
 from gateway.site.site import Site
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.site.storage.registration import keep_registering, register_backends
@@ -61,6 +63,10 @@ class KeeperRole(SiteRole):
         self._probe: ReadinessProbe | None = None
 
     async def work(self, child: Child, site: Site) -> None:
+        if site.is_rehearsal:
+            child.ready()
+            await child.stopping.wait()
+            return
         if not child.is_replacement:
             await check_none_missing(site.storage.topology, site.journal_path)
         if await renew_ring_key_if_mode_changed(site):
@@ -93,6 +99,8 @@ class KeeperRole(SiteRole):
 
     async def answer(self, question: Question, message: Message) -> Message | None:
         match question:
+            case Question.PROBE if self._site is not None and self._site.is_rehearsal:
+                raise ReadOnlySite(READ_ONLY)
             case Question.PROBE:
                 return None if self._probe is None else await self._probe.probe()
             case Question.PREPARE:
@@ -122,6 +130,7 @@ class KeeperRole(SiteRole):
         Raises `Misconfigured` if that fails, and for a backend that is removed while it is needed;
         `TemporarilyRejected` if the reason may pass."""
         site = self.site
+        site.require_writable()
         topology = (await self.child.config_in(message)).topology(site.folder)
         check_not_lost(site.storage.topology, topology, site.store)
         await check_not_needed(site.storage.topology, topology, site.journal_path)

@@ -88,9 +88,10 @@ class BackendPool:
         journal_device: int | None = None,
         inline: InlineValues | None = None,
         fencing: Fencing | None = None,
+        read_only: bool = False,
     ) -> None:
-        """*writes_much*: see `open_backend`. *journal_device*: see `CheckedOpener`. *inline*: the site's inline values,
-        if blocks are read."""
+        """*writes_much*: see `open_backend`. *journal_device* and *read_only*: see `CheckedOpener`. *inline*: the
+        site's inline values, if blocks are read."""
         self.backends = OpenBackends()
         """This mapping is never replaced; reloads add to it and remove from it."""
         self._rows = rows
@@ -104,6 +105,7 @@ class BackendPool:
             writes_much=writes_much,
             journal_device=journal_device,
             fencing=fencing,
+            read_only=read_only,
         )
         self._opener = new_opener()
         self._candidate_opener = new_opener()

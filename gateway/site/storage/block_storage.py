@@ -97,13 +97,15 @@ class BlockStorage:
         wait_seconds: float | None = None,
         strict: bool = True,
         stamps: bool = False,
+        read_only: bool = False,
     ) -> BlockStorage:
         """Open every backend and check that it is this site's.
 
         *writes_much*: see `open_backend`. *journal_device*: see `CheckedOpener`. *inline_bytes*: sealed blocks of at
         most this size may be attached to commands. *wait_seconds*: how long a write waits for memory (`Writer`).
-        *stamps*: see `Fencing`. *strict* and the errors raised: see `BackendPool.open`."""
-        fencing = Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
+        *stamps*: see `Fencing`. *read_only*: see `CheckedOpener`. *strict* and the errors raised: see
+        `BackendPool.open`."""
+        fencing = None if read_only else Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
         inline = InlineValues(
             rows,
             journal,
@@ -118,6 +120,7 @@ class BlockStorage:
             journal_device=journal_device,
             inline=inline,
             fencing=fencing,
+            read_only=read_only,
         )
         try:
             await pool.open(topology, strict=strict)

@@ -9,12 +9,13 @@ import os
 
 from backends import errors as backend_errors
 from backends.base import Backend
+from backends.wrappers import ReadOnlyBackend
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.site.storage.agreement import ActiveElsewhere
 from gateway.site.storage.backend_factory import load_driver, open_backend
 from gateway.site.storage.fencing import Fencing
 from gateway.site.storage.keyring import JournalTables
-from gateway.site.storage.marker_guard import check_marker
+from gateway.site.storage.marker_guard import check_marker, check_site_of_marker
 from gateway.site.storage.open_backends import close_all
 from gateway.timing import Timing
 from gateway.topology import BackendPlace
@@ -33,10 +34,13 @@ class CheckedOpener:
         writes_much: bool,
         journal_device: int | None,
         fencing: Fencing | None,
+        read_only: bool = False,
     ) -> None:
-        """*writes_much*: see `open_backend`. *journal_device*: the number (st_dev) of the journal's file system."""
+        """*writes_much*: see `open_backend`. *journal_device*: the number (st_dev) of the journal's file system.
+        *read_only*: open backends that refuse every change, whatever the incarnation in their markers is."""
         self._rows, self._timing, self._fencing = rows, timing, fencing
-        self._writes_much, self._journal_device = writes_much, journal_device
+        self._writes_much, self._journal_device = writes_much and not read_only, journal_device
+        self._read_only = read_only
         self.on_journal_disk: set[int] = set()
         """The ids of local backends whose folder was on the journal's file system when it was opened last."""
         self.elsewhere: dict[str, ActiveElsewhere] = {}
@@ -66,6 +70,9 @@ class CheckedOpener:
         backend = await open_backend(place, writes_much=self._writes_much, make=False, timing=self._timing)
         try:
             backend_id = known_id(self._rows, place.name)
+            if self._read_only:
+                await check_site_of_marker(backend, backend_id, self._rows)
+                return ReadOnlyBackend(backend)
             await check_marker(backend, backend_id, self._rows, self._fencing)
             if place.s3 is None:
                 await self._compare_device(backend_id, place)

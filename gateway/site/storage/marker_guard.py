@@ -55,6 +55,7 @@ from gateway.timing import Timing
 
 STAMP_TRIES = 3
 """How often one check reads and stamps the marker if others stamp it meanwhile."""
+_NO_MARKER = "it does not have this site's marker: is its disk mounted, is it the right bucket?"
 REQUESTED_SHARE = 0.25
 """Fraction of the time between two checks after which a requested check takes place."""
 
@@ -87,8 +88,7 @@ async def check_marker(
             require_own_fence(fencing, backend.name, held.fence)
         return held
     if held is None:
-        message = "it does not have this site's marker: is its disk mounted, is it the right bucket?"
-        raise errors.Misconfigured(message, backend=backend.name)
+        raise errors.Misconfigured(_NO_MARKER, backend=backend.name)
     if held.site == site and held.incarnation > incarnation:
         message = (
             f"it belongs to site {site} in incarnation {held.incarnation}, as which the site was restored elsewhere; "
@@ -96,6 +96,17 @@ async def check_marker(
         )
         raise RestoredElsewhere(message, backend=backend.name)
     raise errors.OwnedByAnotherSite(f"it {_mismatch(held, wanted, rows)}", backend=backend.name)
+
+
+async def check_site_of_marker(backend: Backend, backend_id: int, rows: JournalTables) -> None:
+    """Check that *backend* has the marker of this site and of this backend, in any incarnation: for a process that only
+    reads. Raises as `check_marker`."""
+    site, incarnation = site_row(rows)
+    wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
+    if held is None:
+        raise errors.Misconfigured(_NO_MARKER, backend=backend.name)
+    if (held.site, held.backend) != (site, backend_id):
+        raise errors.OwnedByAnotherSite(f"it {_mismatch(held, wanted, rows)}", backend=backend.name)
 
 
 def _mismatch(held: Marker, wanted: Marker, rows: JournalTables) -> str:

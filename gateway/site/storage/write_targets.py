@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from backends.base import Backend
 from gateway.blocks.types import Target, Targets
-from gateway.errors import Unavailable
+from gateway.errors import ReadOnlySite, Unavailable
 from gateway.journal.columns import pack
 from gateway.placement import policy as placement
 from gateway.site.storage.keyring import JournalTables
@@ -32,6 +32,7 @@ class WriteTargets:
         self._look_again = 0.0
         self._timing = timing
         self._made: list[weakref.ref[Targets]] = []
+        self._refused = ""
         self.set_topology(topology)
 
     def set_topology(self, topology: Topology) -> None:
@@ -39,6 +40,10 @@ class WriteTargets:
         self._topology = topology
         self._known: dict[str, Targets] = {}
         self._made = [each for each in self._made if each() is not None]
+
+    def refuse(self, why: str) -> None:
+        """Refuse all writes from now on with `ReadOnlySite`, whose message is *why*."""
+        self._refused = why
 
     def has_writes_to(self, backend: int) -> bool:
         """Whether a write that began under an older topology still goes to *backend*."""
@@ -48,7 +53,7 @@ class WriteTargets:
 
     def for_write(self, bucket: str, key: bytes, size: int | None, user: str) -> Targets:
         """Return the targets of a write of *key* by *user*. *size*: see `Topology.policy_for`. Raises `Unavailable` if
-        the policy cannot be met, or the journal does not know it yet."""
+        the policy cannot be met, or the journal does not know it yet, and `ReadOnlySite` after `refuse`."""
         return self._of(self._topology.policy_for(bucket, key, size, user))
 
     @property
@@ -76,6 +81,8 @@ class WriteTargets:
         return self._tracked(Targets(policy, self._set(wanted), copies))
 
     def _of(self, policy: Policy) -> Targets:
+        if self._refused:
+            raise ReadOnlySite(self._refused)
         self._refresh_lost()
         targets = self._known.get(policy.name)
         if targets is None:

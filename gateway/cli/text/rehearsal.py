@@ -1,0 +1,84 @@
+"""The rehearsal of a restore, and the plan of one that takes over, as JSON and as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gateway.cli.output import format_time
+from gateway.site.admin.rehearse import RehearsedSite
+from gateway.site.admin.takeover_plan import BackendUse, TakeoverPlan
+
+RECENT_SECONDS = 60.0
+"""A site that stamped a backend no longer ago than this is probably served."""
+
+
+def rehearsed_to_dict(rehearsed: RehearsedSite, folder: Path) -> dict[str, Any]:
+    """Return the rehearsal in *folder* as plain values, for JSON."""
+    return {
+        "folder": str(folder),
+        "rehearsal": True,
+        **rehearsed._asdict(),
+        "backends": [use._asdict() for use in rehearsed.backends],
+    }
+
+
+def rehearsed_to_text(rehearsed: RehearsedSite, folder: Path, now_ns: int) -> list[str]:
+    """Return the same as lines for people."""
+    as_of = f"as of {format_time(rehearsed.made_ns)}, {rehearsed.number} records"
+    lines = [f"rehearsal of site {rehearsed.site} in {folder}: read-only, {as_of}"]
+    lines += [_use(use, now_ns) for use in rehearsed.backends]
+    if now_ns > rehearsed.until_ns:
+        lines.append(f"the original kept the blocks of this backup until {format_time(rehearsed.until_ns)} only")
+    return [
+        *lines,
+        f"check it: entrepot fsck {folder} --read",
+        f"read from it: entrepot serve {folder}",
+        "put it in place of the original: entrepot restore --take-over, with another DIR",
+    ]
+
+
+def plan_to_dict(plan: TakeoverPlan) -> dict[str, Any]:
+    """Return *plan* as plain values, for JSON."""
+    return {
+        "done": False,
+        **plan._asdict(),
+        "newer_records": plan.newer_records,
+        "backends": [use._asdict() for use in plan.backends],
+        "newer": [each._asdict() for each in plan.newer],
+    }
+
+
+def plan_to_text(plan: TakeoverPlan, now_ns: int, keep_newer_days: float) -> list[str]:
+    """Return the same as lines for people. *keep_newer_days*: for how long newer data would be kept."""
+    lines = [
+        "nothing was done. With --yes:",
+        f"site {plan.site} goes on as of {format_time(plan.made_ns)}, with {plan.number} records, in a new incarnation",
+        "the original stops within seconds, and does not start again",
+    ]
+    lines += [_use(use, now_ns) for use in plan.backends]
+    if plan.newer_records:
+        lines.append(f"the original has at least {plan.newer_records} newer record(s), which are not in this backup")
+    for newer in plan.newer:
+        more = f", and perhaps more: {newer.why}" if newer.why else ""
+        lines.append(
+            f"backend {newer.backend} has {newer.blocks} block(s), {newer.bytes} bytes, that this backup does not "
+            f"name{more}"
+        )
+    kept = f"kept for {keep_newer_days:g} days" if keep_newer_days else "deleted"
+    return [
+        *lines,
+        f"what was written after the backup is not in the restored site, and is {kept}",
+        "to lose nothing, back the original's folder up once more, and restore that backup",
+    ]
+
+
+def _use(use: BackendUse, now_ns: int) -> str:
+    if use.why:
+        return f"backend {use.backend} cannot be read: {use.why}"
+    line = f"backend {use.backend} is in use in incarnation {use.incarnation}"
+    if not use.stamped_ns:
+        return line
+    seconds = max(0, now_ns - use.stamped_ns) / 1e9
+    served = ": the site is probably served" if seconds < RECENT_SECONDS else ""
+    return f"{line}, stamped at {format_time(use.stamped_ns)} ({seconds:.0f} s ago){served}"

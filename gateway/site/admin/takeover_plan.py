@@ -1,0 +1,166 @@
+"""What a restore that takes over would do: which backends it claims, who uses them now, and what is newer than the
+backup. Changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+from pathlib import Path
+from typing import NamedTuple
+
+from backends import errors as backend_errors
+from backends.base import Backend, Marker
+from gateway.blocks.maintenance.inventory import DEFAULT_LIMITS, BlockState, ListingLimits, take_inventory
+from gateway.blocks.protocols import Progress, no_progress
+from gateway.errors import Misconfigured
+from gateway.journal.sqlite.read_store import ReadStore
+from gateway.site.admin.backup_source import Backup, check_key, read_backup
+from gateway.site.storage.backend_factory import load_driver, open_backend
+from gateway.site.storage.open_backends import close_all
+from gateway.timing import Timing, timing_from_environment
+from gateway.topology import BackendPlace
+
+PROGRESS_EVERY = 1_000
+"""Blocks between two calls of the progress."""
+_NEWER = frozenset({BlockState.ORPHAN, BlockState.UNNAMED, BlockState.IN_FLIGHT})
+
+
+class BackendUse(NamedTuple):
+    """Who uses a backend, by its marker."""
+
+    backend: str
+    incarnation: int = 0
+    """The incarnation in its marker; 0 if there is none, or if it could not be read."""
+    stamped_ns: int = 0
+    """When a committer stamped it last, by the clock of that committer's machine; 0 if that is not known."""
+    number: int = 0
+    """The last record that the stamping committer's journal had; 0 if that is not known."""
+    why: str = ""
+    """Why the backend cannot be used for this; empty if it can."""
+    other_site: bool = False
+    """Whether it belongs to another site."""
+
+
+class NewerBlocks(NamedTuple):
+    """Blocks on one backend that the backup does not name. Most of them were written after the backup was made."""
+
+    backend: str
+    blocks: int
+    bytes: int
+    """Sealed."""
+    why: str = ""
+    """Why the backend could not be listed to its end; empty if it was."""
+
+
+class TakeoverPlan(NamedTuple):
+    site: str
+    """The site's id."""
+    number: int
+    """The number of the last record in the backup."""
+    made_ns: int
+    backends: tuple[BackendUse, ...]
+    newer: tuple[NewerBlocks, ...]
+
+    @property
+    def newer_records(self) -> int:
+        """How many records the original has at least that the backup does not have."""
+        return max([0, *(use.number - self.number for use in self.backends)])
+
+
+async def plan_takeover(
+    target: Path,
+    folder: Path,
+    key_file: Path,
+    *,
+    limits: ListingLimits = DEFAULT_LIMITS,
+    progress: Progress = no_progress,
+) -> TakeoverPlan:
+    """Return what `restore` of the backup in *target* would do. *limits*: of each backend's listing.
+
+    Raises `Misconfigured`, `Corrupted`, and `OSError` if *key_file* cannot be read."""
+    timing = timing_from_environment()
+    backup = read_backup(target, folder)
+    await asyncio.to_thread(check_key, key_file.read_bytes(), key_file, backup.database)
+    uses = await read_backend_uses(backup, timing)
+    newer = await _count_newer(backup, [use.backend for use in uses if not use.why], timing, limits, progress)
+    manifest = backup.manifest
+    return TakeoverPlan(manifest.site, manifest.number, manifest.made_ns, uses, newer)
+
+
+async def read_backend_uses(backup: Backup, timing: Timing) -> tuple[BackendUse, ...]:
+    """Read the markers of all backends of *backup*, all at once."""
+    places = backup.topology.backends.values()
+    return tuple(await asyncio.gather(*(_read_use(place, backup.manifest.site, timing) for place in places)))
+
+
+async def _read_use(place: BackendPlace, site: str, timing: Timing) -> BackendUse:
+    try:
+        marker = await _read_marker(place, timing)
+    except (backend_errors.BackendError, Misconfigured) as error:
+        return BackendUse(place.name, why=str(error))
+    if marker is None:
+        return BackendUse(place.name, why="it has no marker")
+    if marker.site != site:
+        why = f"it belongs to site {marker.site}, and the backup is of site {site}"
+        return BackendUse(place.name, why=why, other_site=True)
+    fence = marker.fence
+    return BackendUse(place.name, marker.incarnation, fence.at_ns if fence else 0, fence.number if fence else 0)
+
+
+async def _read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
+    backend = await _open_existing(place, timing)
+    try:
+        return await backend.marker()
+    finally:
+        await close_all([backend])
+
+
+async def _open_existing(place: BackendPlace, timing: Timing) -> Backend:
+    """Open the backend at *place*, and create nothing there. Raises `backends.errors`."""
+    if place.s3 is None and not os.path.isdir(place.path):
+        raise backend_errors.Misconfigured(f"{place.path} is not a folder", backend=place.name)
+    await load_driver(place)
+    seconds = timing.backends.open_seconds
+    try:
+        async with asyncio.timeout(seconds):
+            return await open_backend(place, writes_much=False, make=False, timing=timing)
+    except TimeoutError:
+        raise backend_errors.Unavailable(f"it could not be opened within {seconds:g} s", backend=place.name) from None
+
+
+async def _count_newer(
+    backup: Backup, names: list[str], timing: Timing, limits: ListingLimits, progress: Progress
+) -> tuple[NewerBlocks, ...]:
+    """Count the blocks on the backends *names* that the backup does not name."""
+    store = ReadStore(backup.database)
+    try:
+        ids = dict(store.query("SELECT name, id FROM backend"))
+        return tuple(
+            [
+                await _count_on(store, ids[name], backup.topology.backends[name], timing, limits, progress)
+                for name in names
+                if name in ids
+            ]
+        )
+    finally:
+        store.close()
+
+
+async def _count_on(
+    store: ReadStore, backend_id: int, place: BackendPlace, timing: Timing, limits: ListingLimits, progress: Progress
+) -> NewerBlocks:
+    blocks = size = done = 0
+    try:
+        backend = await _open_existing(place, timing)
+        try:
+            async for item in take_inventory(store, backend_id, backend, limits):
+                done += 1
+                if done % PROGRESS_EVERY == 0:
+                    progress(f"blocks on {place.name}", done, 0)
+                if item.state in _NEWER:
+                    blocks, size = blocks + 1, size + item.size
+        finally:
+            await close_all([backend])
+    except backend_errors.BackendError as error:
+        return NewerBlocks(place.name, blocks, size, why=str(error))
+    return NewerBlocks(place.name, blocks, size)
