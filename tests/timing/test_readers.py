@@ -27,7 +27,7 @@ CHOSEN = {
     "backends/retry.py",  # `within_s`: the deadline of the backend, which the config has
     "backends/s3/backend.py",  # `timeout_s`: a share of that deadline
     "gateway/cli/backends.py",  # the default of the option `--seconds`
-    "gateway/cli/maintenance.py",  # the default of the option `--keep-days`
+    "gateway/cli/maintenance.py",  # the defaults of the options `--keep-days` and `--keep-newer-days`
     "gateway/config/models.py",  # defaults and bounds of the config's fields
     "gateway/config/topology_sections.py",  # the same
     "gateway/journal/whereabouts.py",  # the default of `journal.fork_grace_hours`
@@ -43,6 +43,7 @@ FIXED = {
 }
 """Numbers that a protocol fixes."""
 RULES = {
+    "gateway/cli/text/rehearsal.py",  # how old a stamp of a site may be that is said to be served
     "gateway/journal/server/batch.py",  # which steps of the wall clock are smoothed in what people see
     "gateway/journal/site_clock.py",  # how the site's clock goes on over restarts; each process computes it
     "gateway/metrics/instruments.py",  # the bounds of histograms
