@@ -160,6 +160,7 @@ def explain(
     from gateway.config.units import parse_size
     from gateway.site.admin.explain import Explanation
     from gateway.site.admin.explain import explain as explain_object
+    from gateway.site.admin.server_status import read_server_status
 
     try:
         size_bytes = parse_size(int(size) if size.isdecimal() else size) if size else None
@@ -170,4 +171,9 @@ def explain(
         return explain_object(opened, address, cluster, user, version, size_bytes)
 
     explanation = run_on_site(site, work)
-    print_result(explain_text.to_dict(explanation), as_json=json, text=lambda: explain_text.to_text(explanation))
+    troubles = read_server_status(site).backend_troubles
+    print_result(
+        explain_text.to_dict(explanation, troubles),
+        as_json=json,
+        text=lambda: explain_text.to_text(explanation, troubles),
+    )

@@ -16,6 +16,8 @@ from gateway.cli.output import format_time, print_result
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
+UNAVAILABLE = 3
+"""Exit status of `status` if a backend is unavailable, or the server does not answer."""
 ROOT_ACCESS_KEY = "ENTREPOT_ROOT_ACCESS_KEY"
 ROOT_SECRET_KEY = "ENTREPOT_ROOT_SECRET_KEY"  # noqa: S105 (a variable's name)
 
@@ -91,8 +93,10 @@ def takeover(
     )
 
 
-def status(folder: SiteArgument, json: Json = False) -> None:
-    """Show who serves the site, what it stores, and which copies are not yet complete."""
+def status(folder: SiteArgument, json: Json = False) -> int:
+    """Show who serves the site, what it stores, and which copies are not yet complete.
+
+    Exit status 3: the site is served, and a backend is unavailable, or the server does not answer."""
     from gateway.cli.text import replication as replication_text
     from gateway.cli.text import server_status as server_status_text
     from gateway.site import replication_status
@@ -117,9 +121,11 @@ def status(folder: SiteArgument, json: Json = False) -> None:
         if kept_until_ns is not None:
             lines.append(f"deletes nothing before: {format_time(kept_until_ns)}, since it was restored from a backup")
         lines += server_status_text.to_text(server, file_version)
-        return [*lines, *replication_text.to_text(replication)]
+        return [*lines, *replication_text.to_text(replication, server.backend_troubles)]
 
     print_result(facts | replication_text.to_dict(replication), as_json=json, text=to_text)
+    unavailable = any(trouble.unavailable for trouble in server.backend_troubles.values())
+    return UNAVAILABLE if unavailable or server.no_answer else 0
 
 
 def version(json: Json = False) -> None:

@@ -19,6 +19,7 @@ from gateway.site.processes.site_role import SiteRole
 from gateway.site.processes.supervisor import BACKLOG, LISTEN_FD
 from gateway.site.processes.tls import Certificate
 from gateway.site.site import Site
+from gateway.site.storage.backend_trouble import BackendTrouble
 from s3api.extension_types import ExtensionHandler
 from s3api.server import S3Server, make_server, serve
 from s3api.settings import S3Settings
@@ -59,7 +60,7 @@ class WorkerRole(SiteRole):
             watching.cancel()
         await serving.stop(child.config.server.stop_seconds)
 
-    def report(self) -> dict[str, str]:
+    def report(self) -> dict[str, BackendTrouble]:
         server = self._server
         if server is not None:
             IN_FLIGHT.set(server.in_flight)

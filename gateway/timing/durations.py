@@ -214,12 +214,14 @@ class PlannerTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class MarkersTiming:
-    """Checking the identity of backends (`gateway/site/storage/marker_guard.py`, `standing.py`)."""
+    """Checking the identity of backends (`gateway/site/storage/marker_guard.py`, `backend_pool.py`)."""
 
     local_seconds: Pause = 2.0
     """Between two checks of the marker of a local backend, and of whether backends were added or removed."""
-    distant_seconds: Pause = 10.0
+    distant_seconds: Pause = 4.0
     """Between two checks of the marker of a distant backend."""
+    answer_seconds: Limit = 4.0
+    """How long a backend may take to return its marker before it counts as unavailable."""
     files_seconds: Pause = 10.0
     """Between two checks of the files that a connection to a backend needs: its secret and CA certificate."""
     stamp_seconds: Pause = 5.0

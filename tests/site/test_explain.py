@@ -27,13 +27,13 @@ async def site(tmp_path: Path, new_folder: Path) -> AsyncIterator[Site]:
 async def test_where_a_key_would_go_depends_on_how_much_is_written(site: Site) -> None:
     await root(site)
     assert explain(site, "s3://tree/new").target.policy == "far"
-    assert "written now in parts: policy far (rules[1]" in "\n".join(to_text(explain(site, "s3://tree/new")))
+    assert "written now in parts: policy far (rules[1]" in "\n".join(to_text(explain(site, "s3://tree/new"), {}))
     assert explain(site, "s3://tree/new", size=10).target.policy == "default"
     await put(site, "there", b"x" * 10)
     there = explain(site, "s3://tree/there")
     assert there.stored is not None
     assert (there.size, there.target.policy, there.stored.groups[0].backends) == (10, "default", ("disk",))
-    assert "written now as 10 bytes at once: policy default" in "\n".join(to_text(there))
+    assert "written now as 10 bytes at once: policy default" in "\n".join(to_text(there, {}))
     assert explain(site, "s3://tree/there", size=1 << 20).target.policy == "far"
 
 
@@ -45,7 +45,7 @@ async def test_versions_and_delete_markers_are_told_apart(site: Site) -> None:
     await site.engine.delete(caller, "tree", b"key")
     marker = explain(site, "s3://tree/key")
     assert (marker.delete_marker, marker.size, marker.stored) == (True, None, None)
-    assert "a delete marker (version " in "\n".join(to_text(marker))
+    assert "a delete marker (version " in "\n".join(to_text(marker, {}))
     older = explain(site, "s3://tree/key", version=str(first.version))
     assert older.stored is not None
     assert (older.size, older.stored.blocks) == (1, 1)
@@ -55,7 +55,7 @@ async def test_versions_and_delete_markers_are_told_apart(site: Site) -> None:
 
 async def test_what_does_not_exist_is_reported_or_refused(site: Site) -> None:
     await root(site)
-    assert "there is no such object" in "\n".join(to_text(explain(site, "s3://tree/a/directory/")))
+    assert "there is no such object" in "\n".join(to_text(explain(site, "s3://tree/a/directory/"), {}))
     with pytest.raises(NoSuchBucket):
         explain(site, "s3://none/key")
     with pytest.raises(NoSuchUser):
@@ -78,14 +78,14 @@ async def test_a_copy_on_a_lost_backend_is_reported_and_nothing_is_stored_there(
     assert option.backend == "vault"
     assert option.why.endswith("it was given up as lost")
     assert (explanation.target.ack, explanation.target.keep) == ((), ())
-    assert "refused: policy 'far' awaits copies on vault, which is lost" in "\n".join(to_text(explanation))
+    assert "refused: policy 'far' awaits copies on vault, which is lost" in "\n".join(to_text(explanation, {}))
 
 
 async def test_the_keys_of_the_json_output_stay_as_they_are(site: Site) -> None:
     await root(site)
     await put(site, "key", b"x" * 10)
-    shown = to_dict(explain(site, "s3://tree/key"))
-    assert list(shown) == ["address", "version", "size", "delete_marker", "would_go", "lies"]
+    shown = to_dict(explain(site, "s3://tree/key"), {})
+    assert list(shown) == ["address", "version", "size", "delete_marker", "would_go", "lies", "backend_troubles"]
     assert list(shown["would_go"]) == [
         "size", "policy", "because", "ack", "ack_copies", "keep", "refused", "within_seconds"
     ]  # fmt: skip

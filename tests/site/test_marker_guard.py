@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -188,14 +189,16 @@ async def test_an_open_site_goes_on_by_itself_once_its_disk_is_back(
         (tmp_path / "vault").rename(tmp_path / "elsewhere")
         (tmp_path / "vault").mkdir()
         # that nothing stands there, between these two, may have been seen first
-        await until_true(lambda: "another folder replaced it" in site.storage.problems().get("vault", ""))
+        await until_true(
+            lambda: "another folder replaced it" in getattr(site.storage.troubles().get("vault"), "why", "")
+        )
         with pytest.raises(Unavailable, match="another folder replaced it"):
             await put(site, "safe/small", b"x")
         await put(site, "small", b"x")
         assert await get(site, "large") == b"x" * 1024
         (tmp_path / "vault").rmdir()
         (tmp_path / "elsewhere").rename(tmp_path / "vault")
-        await until_true(lambda: not site.storage.problems())
+        await until_true(lambda: not site.storage.troubles())
         await put(site, "safe/small", b"x")
 
 
@@ -221,15 +224,21 @@ def test_a_served_site_says_where_it_can_that_a_marker_is_gone(tmp_path: Path) -
 
         until(lambda: said() >= 2, "their lines")
         assert said() == 2, "once in each process"
-        shown = run_entrepot("status", str(endpoint.dir)).stdout
-        assert "backend disk: NOT USABLE as it should be: it does not have this site's marker" in shown
-        assert "(reported by keeper, worker 0)" in shown
+        told = run_entrepot("status", str(endpoint.dir), check=False)
+        shown = told.stdout
+        assert told.returncode == 3
+        assert re.search(
+            r"^backend disk: UNAVAILABLE since \S+Z: it does not have this site's marker: [^;]* \(reported by keeper, "
+            r"worker 0\); in use, 1 block\(s\)",
+            shown,
+            re.MULTILINE,
+        )
         (row,) = entrepot(endpoint, "backend", "list")
         assert "does not have this site's marker" in row["health"]
         marker.write_bytes(ours)
         until(lambda: counted(endpoint, "entrepot_backend_refusing", backend="disk") == 0, "both to be well")
         s3.put_object(Bucket="bucket", Key="b", Body=b"b")
-        assert "NOT USABLE" not in run_entrepot("status", str(endpoint.dir)).stdout
+        assert "UNAVAILABLE" not in run_entrepot("status", str(endpoint.dir)).stdout
 
 
 async def test_two_places_that_were_swapped_are_told_by_name(folder: Path, tmp_path: Path) -> None:  # noqa: F811

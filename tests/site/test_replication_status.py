@@ -39,13 +39,13 @@ def test_what_programs_are_told_stands_on_the_page() -> None:
 def test_what_is_lost_is_said_before_anything_is_said_to_be_well() -> None:
     settled = ONE._replace(backlog=ONE.backlog[:1])
     assert settled.settled
-    told = "\n".join(to_text(settled))
+    told = "\n".join(to_text(settled, {}))
     assert "copies: 2 block(s) are LOST, `entrepot backend lost` names the objects; of the rest, all are" in told
-    assert "copies: all are where they should be" in to_text(settled._replace(backlog=()))
+    assert "copies: all are where they should be" in to_text(settled._replace(backlog=()), {})
 
 
 def test_only_a_policy_that_promised_something_is_late() -> None:
-    told = "\n".join(to_text(ONE))
+    told = "\n".join(to_text(ONE, {}))
     assert "policy default: 7 block(s) behind, for 2 s at most, LATE: it promises 1 s" in told
     assert "policy gone: 1 block(s) behind, for 2 s at most\n" in told
 

@@ -136,7 +136,7 @@ async def test_a_cloud_that_bears_a_huge_incarnation_neither_raises_the_sites_no
     assert cloud.held == held
     assert f"incarnation {borne} of this site holds it" in restored.unclaimed["bucket"]
     async with await Site.open(anew, "cli") as opened:
-        assert f"incarnation {borne}" in opened.storage.problems()["bucket"]
+        assert f"incarnation {borne}" in opened.storage.troubles()["bucket"].why
 
 
 def test_a_restore_beyond_the_last_incarnation_is_refused(originals: Path, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_cloud_that_is_away_breaks_only_what_needs_it_also_for_a_worker_that_s
         for bucket in ("near", "far"):
             s3.create_bucket(Bucket=bucket)
             s3.put_object(Bucket=bucket, Key="a", Body=b"a" * 1000)
-        (pid,) = [int(found) for found in os.listdir("/proc") if found.isdigit() and _is_moto(found, tmp_path)]
+        (pid,) = [int(found) for found in os.listdir("/proc") if found.isdigit() and is_moto(found, tmp_path)]
         os.kill(pid, signal.SIGSTOP)
         try:
             facts = watch(endpoint, "/healthz")[1]["processes"]["worker 0"]
@@ -122,7 +122,7 @@ def test_a_cloud_that_is_away_breaks_only_what_needs_it_also_for_a_worker_that_s
         s3.put_object(Bucket="far", Key="b", Body=b"b")
 
 
-def _is_moto(pid: str, tmp_path: Path) -> bool:
+def is_moto(pid: str, tmp_path: Path) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         log = os.readlink(f"/proc/{pid}/fd/1")

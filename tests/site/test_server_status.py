@@ -16,7 +16,7 @@ from tests.site.running import change_config, watch
 SERVING = {"pid": 1, "endpoint": "http://a", "metrics": "http://m", "since": 1.0}
 
 
-def process(config: str, **backends: str) -> dict[str, Any]:
+def process(config: str, **backends: dict[str, Any]) -> dict[str, Any]:
     return {"pid": 2, "well": True, "restarts": 0, "config": config, **({"backends": backends} if backends else {})}
 
 
@@ -37,14 +37,25 @@ def test_processes_with_another_config_are_named(monkeypatch: pytest.MonkeyPatch
     assert facts["other_configs"] == {"worker": "old", "late": ""}
 
 
-def test_an_unusable_backend_is_reported_once_for_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_is_reported_once_with_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = {"why": "gone", "unavailable": True, "since_ns": 1_700_000_000 * 10**9}
     status = read_status(
-        monkeypatch, keeper=process("new", disk="gone"), one=process("new", disk="gone"), two=process("new", disk="x")
+        monkeypatch,
+        keeper=process("new", disk=gone),
+        one=process("new", disk={**gone, "since_ns": gone["since_ns"] - 10**9}),
+        two=process("new", disk={**gone, "why": "x"}, other={"why": "copies wait", "unavailable": False}),
+        three=process("new", disk={"why": "not stamped", "unavailable": False, "since_ns": 0}),
     )
-    assert server_status_text.to_text(status, "new") == [
-        "backend disk: NOT USABLE as it should be: gone (reported by keeper, one)",
-        "backend disk: NOT USABLE as it should be: x (reported by two)",
-    ]
+    assert server_status_text.to_text(status, "new") == []
+    assert {name: trouble.to_text() for name, trouble in status.backend_troubles.items()} == {
+        "disk": "UNAVAILABLE since 2023-11-14T22:13:19Z: gone (reported by keeper, one); x (reported by two)",
+        "other": "NOT USABLE as it should be: copies wait (reported by two)",
+    }
+
+
+def test_a_process_of_an_older_version_reports_the_reason_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = read_status(monkeypatch, keeper={**process("new"), "backends": {"disk": "gone"}})
+    assert status.backend_troubles["disk"].to_text() == "UNAVAILABLE: gone (reported by keeper)"
 
 
 def test_a_supervisor_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,13 +41,13 @@ async def test_a_forged_fence_on_a_cloud_is_ended_by_a_takeover_and_does_not_use
 ) -> None:
     cloud.held = cloud.held._replace(fence=FORGED)
     async with await Site.open(site, "client") as opened:
-        assert "another copy of this site's folder" in opened.storage.problems()["bucket"]
+        assert "another copy of this site's folder" in opened.storage.troubles()["bucket"].why
     assert cloud.held.fence == FORGED
     comparison = await take_over_in(site)
     assert {each.backend: each.state for each in comparison.backends} == {"disk": "ours", "bucket": "parted"}
     assert 0 < comparison.counter < 10
     async with await Site.open(site, "client") as opened:
-        assert opened.storage.problems() == {}
+        assert opened.storage.troubles() == {}
     assert cloud.held.fence is not None
     assert comparison.counter <= cloud.held.fence.counter < 10
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.site.admin.explain import EXTENTS_MAX, Explanation, StoredBlocks, WriteTarget
+from gateway.site.storage.backend_trouble import CombinedTrouble
 
 
-def to_dict(explanation: Explanation) -> dict[str, Any]:
-    """Return *explanation* as plain values, for JSON."""
+def to_dict(explanation: Explanation, troubles: Mapping[str, CombinedTrouble]) -> dict[str, Any]:
+    """Return *explanation* as plain values, for JSON. *troubles*: what is wrong with backends, by name."""
     stored = explanation.stored
     return {
         "address": explanation.address,
@@ -17,6 +19,7 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
         "delete_marker": explanation.delete_marker,
         "would_go": explanation.target._asdict(),
         "lies": None if stored is None else _stored_dict(stored, explanation.cluster),
+        "backend_troubles": {name: trouble.to_dict() for name, trouble in troubles.items()},
     }
 
 
@@ -39,11 +42,11 @@ def _stored_dict(stored: StoredBlocks, cluster: str) -> dict[str, Any]:
     }
 
 
-def to_text(explanation: Explanation) -> list[str]:
-    """Return *explanation* as lines for people."""
+def to_text(explanation: Explanation, troubles: Mapping[str, CombinedTrouble]) -> list[str]:
+    """Return *explanation* as lines for people. *troubles*: what is wrong with backends, by name."""
     lines = [f"{explanation.address}: {_object(explanation)}", *_target(explanation.target)]
     if explanation.stored is not None:
-        lines += _stored(explanation.stored, explanation.cluster)
+        lines += _stored(explanation.stored, explanation.cluster, troubles)
     return lines
 
 
@@ -68,14 +71,18 @@ def _target(target: WriteTarget) -> list[str]:
     ]
 
 
-def _stored(stored: StoredBlocks, cluster: str) -> list[str]:
+def _stored(stored: StoredBlocks, cluster: str, troubles: Mapping[str, CombinedTrouble]) -> list[str]:
     lines = []
     for group in stored.groups:
         lines.append(f"{group.blocks} block(s) of policy {group.policy}: on {', '.join(group.backends)}")
         if sorted(group.backends) != list(group.desired):
             lines.append(f"  should be on {', '.join(group.desired)}")
         lines.append(f"  read from {cluster}:")
-        lines += [f"    {n}. {option.backend}: {option.why}" for n, option in enumerate(group.order, 1)]
+        lines += [
+            f"    {n}. {option.backend}: {option.why}"
+            + (f"; {troubles[option.backend].to_text()}" if option.backend in troubles else "")
+            for n, option in enumerate(group.order, 1)
+        ]
     lines += [f"work: {count} block(s) {kind}" for kind, count in stored.work.items()]
     if stored.truncated:
         lines.append(f"(only the first {EXTENTS_MAX} extents were examined)")

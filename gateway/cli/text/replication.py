@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.site.replication_status import ReplicationStatus
+from gateway.site.storage.backend_trouble import CombinedTrouble
 
 
 def to_dict(status: ReplicationStatus) -> dict[str, Any]:
@@ -20,14 +22,18 @@ def to_dict(status: ReplicationStatus) -> dict[str, Any]:
     }
 
 
-def to_text(status: ReplicationStatus) -> list[str]:
-    """Return *status* as lines for people."""
+def to_text(status: ReplicationStatus, troubles: Mapping[str, CombinedTrouble]) -> list[str]:
+    """Return *status* as lines for people. *troubles*: what is wrong with backends, by name."""
     lines = [
-        f"backend {use.name}: {use.state}, {use.blocks} block(s), {use.bytes} bytes"
+        f"backend {use.name}: "
+        + (f"{troubles[use.name].to_text()}; " if use.name in troubles else "")
+        + f"{use.state}, {use.blocks} block(s), {use.bytes} bytes"
         + (f", bytes of {use.leaving} more are being written or deleted" if use.leaving else "")
         + (": it may be taken out of the config" if use.state == "empty" else "")
         for use in status.backends
     ]
+    held = {use.name for use in status.backends}
+    lines += [f"backend {name}: {trouble.to_text()}" for name, trouble in troubles.items() if name not in held]
     summary = "all are where they should be" if status.settled else "some are not where they should be yet"
     lost = sum(each.blocks for each in status.backlog if each.kind == "lost")
     if lost:

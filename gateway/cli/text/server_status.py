@@ -13,13 +13,14 @@ def to_dict(status: ServerStatus) -> dict[str, Any]:
     return {
         "serving": status.serving if status.serving is None else {**status.serving, "config": status.config},
         "other_configs": status.other_configs,
-        "backend_troubles": status.backend_troubles,
+        "backend_troubles": {name: trouble.to_dict() for name, trouble in status.backend_troubles.items()},
         "config_refused": status.config_refused,
     }
 
 
 def to_text(status: ServerStatus, file_version: str) -> list[str]:
-    """Return the problems in *status* as lines for people. *file_version*: the result of `config_file_version`."""
+    """Return the problems in *status* as lines for people, without those of backends, which stand beside what each
+    backend holds. *file_version*: the result of `config_file_version`."""
     lines = [f"serving: {status.no_answer}"] if status.no_answer else []
     if status.config and file_version != status.config:
         why = file_version if file_version.startswith("refused") else _not_in_force(status.config_refused)
@@ -28,10 +29,6 @@ def to_text(status: ServerStatus, file_version: str) -> list[str]:
         f"config: {name} runs {version or 'none yet'}, not {status.config}"
         for name, version in status.other_configs.items()
     ]
-    for backend, reports in status.backend_troubles.items():
-        for why in sorted(set(reports.values())):
-            processes = ", ".join(name for name, each in reports.items() if each == why)
-            lines.append(f"backend {backend}: NOT USABLE as it should be: {why} (reported by {processes})")
     return lines
 
 

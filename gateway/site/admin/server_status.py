@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gateway.config import load
 from gateway.errors import Misconfigured
 from gateway.site.serve_lock import read_serving
+from gateway.site.storage.backend_trouble import BackendTrouble, CombinedTrouble, combined
 from gateway.timing import timing_from_environment
 
 
@@ -21,8 +22,8 @@ class ServerStatus(NamedTuple):
     """The version of the config in force; empty if it is not known."""
     other_configs: dict[str, str]
     """The version that each process runs which runs another one, by name of the process."""
-    backend_troubles: dict[str, dict[str, str]]
-    """Backends that cannot be used as they should be, by name: the reason by name of the process that reports it."""
+    backend_troubles: dict[str, CombinedTrouble]
+    """What the processes report to be wrong with backends, by name."""
     no_answer: str
     """Why the supervisor did not answer; empty if it did."""
     config_refused: dict[str, Any] | None = None
@@ -40,11 +41,16 @@ def read_server_status(folder: Path) -> ServerStatus:
         return ServerStatus(serving, "", {}, {}, f"it does not answer: {error}")
     config, processes = str(health["config"]), dict(health["processes"])
     others = {name: each["config"] for name, each in processes.items() if each["config"] != config}
-    troubles: dict[str, dict[str, str]] = {}
-    for name, each in processes.items():
-        for backend, why in each.get("backends", {}).items():
-            troubles.setdefault(backend, {})[name] = why
-    return ServerStatus(serving, config, others, troubles, "", health.get("config_refused"))
+    reports = {name: _troubles(each.get("backends", {})) for name, each in processes.items()}
+    return ServerStatus(serving, config, others, combined(reports), "", health.get("config_refused"))
+
+
+def _troubles(reported: dict[str, Any]) -> dict[str, BackendTrouble]:
+    """Return what one process reports. A process of an older version reports the reason alone."""
+    return {
+        backend: BackendTrouble(**each) if isinstance(each, dict) else BackendTrouble(str(each), unavailable=True)
+        for backend, each in reported.items()
+    }
 
 
 def _read_health(address: str) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from gateway.metrics.loop_lag import watch_loop
 from gateway.site.active_config import load_active, set_version_metric
 from gateway.site.processes.control_channel import CONTROL_FD, ControlChannel, Message, Question
 from gateway.site.processes.memory import keep_freed_memory
+from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing, timing_from_environment
 
@@ -62,8 +63,9 @@ class Role(ABC):
     async def adopt(self, config: Config) -> None:  # noqa: B027 (not every role depends on the config)
         """Work under *config* from now on."""
 
-    def report(self) -> dict[str, str]:
-        """Update the gauges of this process, before each report. Returns the backends that it cannot use, and why."""
+    def report(self) -> dict[str, BackendTrouble]:
+        """Update the gauges of this process, before each report. Returns what is wrong with backends, by
+        name."""
         return {}
 
     def reload_files(self) -> None:  # noqa: B027 (not every role has files)
@@ -138,12 +140,13 @@ class Child:
     def send_report(self) -> None:
         """Send a report. If the gauges cannot be updated, it is sent all the same: a process without reports counts as
         one whose event loop hangs (`heartbeat`)."""
-        problems: dict[str, str] = {}
+        troubles: dict[str, BackendTrouble] = {}
         try:
-            problems = self._role.report()
+            troubles = self._role.report()
         except Exception as error:  # noqa: BLE001 (whatever is wrong with a gauge)
             self.json_log.write(ERROR, "a report lacks its gauges", why=f"{type(error).__name__}: {error}")
-        report = {"config": self.config.version, "metrics": REGISTRY.snapshot(), "backends": problems}
+        backends = {name: trouble._asdict() for name, trouble in troubles.items()}
+        report = {"config": self.config.version, "metrics": REGISTRY.snapshot(), "backends": backends}
         self._channel.tell({"is": "report", **report})
 
     async def config_in(self, message: Message) -> Config:

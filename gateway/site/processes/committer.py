@@ -27,6 +27,7 @@ from gateway.site.paths import journal_folder
 from gateway.site.processes.child import Child, Role, run_child
 from gateway.site.processes.control_channel import CONTROL_FD
 from gateway.site.serve_lock import read_serving
+from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.timing import Timing, timing_from_environment
 
 SESSIONS = gauge("entrepot_journal_sessions", "Sessions with the committer.")
@@ -55,7 +56,7 @@ class CommitterRole(Role):
             await running
             waiting.cancel()
 
-    def report(self) -> dict[str, str]:
+    def report(self) -> dict[str, BackendTrouble]:
         if self._server is not None:
             SESSIONS.set(len(self._server.leases))
         return {}

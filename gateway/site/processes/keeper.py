@@ -34,6 +34,7 @@ from gateway.site.processes.replication_metrics import count_copies
 from gateway.site.processes.site_role import SiteRole
 from gateway.site.rehearsal import READ_ONLY
 from gateway.site.site import Site
+from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.site.storage.registration import keep_registering, register_backends
 
@@ -43,6 +44,7 @@ BACKLOG_MAX = 100_000
 """Rows of a kind are counted up to this number."""
 
 BACKLOG = gauge("entrepot_backlog", "What waits for the keeper, counted up to 100,000.", ("kind",))
+UP = gauge("entrepot_backend_up", "1 while the keeper can use the backend, 0 while it is unavailable.", ("backend",))
 WAITING = gauge("entrepot_copies_waiting", "1 while copies wait, since a backend is in trouble.", ("backend",))
 DONE = counter("entrepot_keeper_done_total", "What the keeper did.", ("kind",))
 _COUNTS = {
@@ -115,14 +117,17 @@ class KeeperRole(SiteRole):
             if isinstance(worker, Expiry):
                 worker.expire_seconds = expire_seconds(config)
 
-    def report(self) -> dict[str, str]:
-        problems = super().report()
+    def report(self) -> dict[str, BackendTrouble]:
+        troubles = super().report()
         if self._site is None:
-            return problems
+            return troubles
+        names = self._site.storage.topology.backends
+        unavailable = {name for name, trouble in troubles.items() if trouble.unavailable}
+        UP.only({name: int(name not in unavailable) for name in names})
         waiting = _copies_that_wait(self._workers)
-        WAITING.only({name: int(name in waiting) for name in self._site.storage.topology.backends})
+        WAITING.only({name: int(name in waiting) for name in names})
         _count_work(self._workers)
-        return waiting | problems
+        return {name: BackendTrouble(why, unavailable=False) for name, why in waiting.items()} | troubles
 
     async def _prepare(self, message: Message) -> None:
         """Register and claim the backends that the config in *message* adds.

@@ -9,6 +9,7 @@ from gateway.config import Config
 from gateway.site.processes.child import Child, Role
 from gateway.site.processes.control_channel import Message, Question
 from gateway.site.site import Site
+from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.refusals import TemporarilyRejected
 
 
@@ -56,11 +57,11 @@ class SiteRole(Role):
     async def adopt(self, config: Config) -> None:
         await self.site.adopt(config)
 
-    def report(self) -> dict[str, str]:
+    def report(self) -> dict[str, BackendTrouble]:
         if self._site is None:
             return {}
         self._site.count()
-        return self._site.storage.problems()
+        return self._site.storage.troubles()
 
     def _check_old_writes(self, backends: list[str]) -> None:
         """Raise `TemporarilyRejected` if a request of this process still writes to one of *backends*."""

@@ -28,6 +28,7 @@ from gateway.journal.heartbeat import Heartbeat, is_suspended
 from gateway.site.paths import python_path
 from gateway.site.processes.child import EXIT_MISCONFIGURED, REPLACEMENT
 from gateway.site.processes.control_channel import CONTROL_FD, ControlChannel, Message, Question, pair
+from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.timing import Timing
 
 
@@ -75,8 +76,8 @@ class SupervisedProcess:
         self._stop = asyncio.Event()
         self.version = ""
         """The version of the config that the process works under, as it reported last."""
-        self.backends: dict[str, str] = {}
-        """The backends that the process cannot use, and why, as it reported last."""
+        self.backends: dict[str, BackendTrouble] = {}
+        """What is wrong with backends, by name, as the process reported last."""
         self._pending_answers: dict[int, asyncio.Future[Message]] = {}
         self._last_number = 0
         self._task: asyncio.Task[None] | None = None
@@ -101,7 +102,7 @@ class SupervisedProcess:
             "config": self.version,
         }
         if self.backends:
-            state["backends"] = self.backends
+            state["backends"] = {name: trouble._asdict() for name, trouble in self.backends.items()}
         return {**state, "why": self.why} if self.why else state
 
     def tell(self, message: Message) -> None:
@@ -214,7 +215,8 @@ class SupervisedProcess:
     def _handle_message(self, message: Message) -> None:
         self._heartbeat.record_report()
         self.version = message.get("config", self.version)
-        self.backends = message.get("backends", self.backends)
+        if "backends" in message:
+            self.backends = {name: BackendTrouble(**each) for name, each in message["backends"].items()}
         match message.get("is"):
             case "ready":
                 self.facts = message

@@ -35,6 +35,7 @@ from gateway.site.processes.control_channel import Message, Question
 from gateway.site.processes.status_http import StatusServer
 from gateway.site.processes.supervised import ProcessSpec, SupervisedProcess
 from gateway.site.serve_lock import ServeLock
+from gateway.site.storage.backend_trouble import combined
 from gateway.timing import Timing, timing_from_environment
 
 LISTEN_FD = "ENTREPOT_LISTEN_FD"
@@ -223,6 +224,11 @@ class Supervisor:
         """Return whether every process has reported lately, and the state of each."""
         processes = {each.role.name: each.describe() for each in self._all()}
         state: dict[str, Any] = {"config": self._reloading.config.version, "processes": processes}
+        troubles = combined({each.role.name: each.backends for each in self._all()})
+        state["backends"] = {
+            name: troubles[name].to_dict() if name in troubles else {"up": True}
+            for name in self._reloading.config.backends
+        }
         if self._reloading.refused is not None:
             state["config_refused"] = self._reloading.refused
         return all(each.is_responsive for each in self._all()), state

@@ -43,6 +43,7 @@ from gateway.blocks.inline.values import InlineValues
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.storage.agreement import RestoredElsewhere, StampedElsewhere
+from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.checked_opening import CheckedOpener, known_id
 from gateway.site.storage.connection_params import ConnectionParams, connection_params, without_placement
 from gateway.site.storage.fencing import Fencing
@@ -141,6 +142,7 @@ class BackendPool:
             _log.error("backend %r is not available: %s", name, error)
             reopen = functools.partial(self._open_named, name)
             self._add(wanted[name], PendingBackend(name, error.message, reopen, self._timing))
+            self.backends[self._ids[name]].set_unreachable(error.message)
         await self._markers.stamp_opened([self.backends[self._ids[name]] for name in wanted if name not in failures])
 
     async def _open_all(self, places: Iterable[BackendPlace]) -> dict[str, backend_errors.BackendError]:
@@ -329,10 +331,21 @@ class BackendPool:
         """Return, by name, why backends take nothing: they do not have this site's marker any more."""
         return {each.name: each.why for each in self.backends.values() if each.why}
 
-    def unstamped(self) -> dict[str, str]:
-        """Return, by name, why nothing is deleted on backends: they could not be stamped."""
-        text = "nothing is deleted there, since it could not be stamped"
-        return {each.name: f"{text}: {each.unstamped}" for each in self.backends.values() if each.unstamped}
+    def troubles(self) -> dict[str, BackendTrouble]:
+        """Return, by name, what is wrong with backends, except those that were given up as lost."""
+        pending = self.pending()
+        lost = {name for (name,) in self._rows.query("SELECT name FROM backend WHERE lost = 1")}
+        found: dict[str, BackendTrouble] = {}
+        for each in self.backends.values():
+            if each.name in lost:
+                continue
+            why = each.why or pending.get(each.name) or each.unreachable
+            if why:
+                found[each.name] = BackendTrouble(why, True, each.down_since_ns)
+            elif each.unstamped:
+                text = f"nothing is deleted there, since it could not be stamped: {each.unstamped}"
+                found[each.name] = BackendTrouble(text, False)
+        return found
 
     def count(self) -> None:
         """Update the metrics of backends that cannot be used."""

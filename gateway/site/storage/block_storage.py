@@ -19,6 +19,7 @@ from gateway.metrics import counter, gauge
 from gateway.placement import policy
 from gateway.placement.routes import Routes
 from gateway.site.storage.backend_pool import BackendPool
+from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.fencing import Fencing
 from gateway.site.storage.keyring import JournalTables, Keyring
 from gateway.site.storage.open_backends import OpenBackends
@@ -183,9 +184,9 @@ class BlockStorage:
         """See `BackendPool.pending`."""
         return self._pool.pending()
 
-    def problems(self) -> dict[str, str]:
-        """Return, by name, why backends cannot be used, or only be read."""
-        return self._pool.unstamped() | self._pool.pending() | self._pool.refusing()
+    def troubles(self) -> dict[str, BackendTrouble]:
+        """See `BackendPool.troubles`."""
+        return self._pool.troubles()
 
     async def watch_markers(self) -> None:
         """See `BackendPool.watch`."""

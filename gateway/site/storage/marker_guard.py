@@ -14,9 +14,9 @@ claims it. `MarkerGuard` therefore reads the marker again every so often (`watch
 
 `check` changes the state. The marker of another place, or none, makes the backend unusable, unless it is local and the
 right folder can be opened again at its path (a disk that was mounted again). A marker that reports a takeover sets it
-aside (`agreement.py`). This site's marker makes it usable again. A marker that cannot be read at the moment changes
-nothing. `BackendPool` makes all backends unusable once they agree on a takeover, and `replace_inner` makes a backend
-usable that was reopened.
+aside (`agreement.py`). This site's marker makes it usable again. A marker that cannot be read at the moment only sets
+`unreachable`, which is reported. `BackendPool` makes all backends unusable once they agree on a takeover, and
+`replace_inner` makes a backend usable that was reopened.
 
 Why each operation behaves as it does in an unusable backend:
 
@@ -143,6 +143,10 @@ class MarkerGuard(Wrapper):
         self.unstamped = ""
         """Why the last attempt to stamp failed, so that nothing is deleted there; empty if it succeeded or there was no
         attempt."""
+        self.unreachable = ""
+        """Why the marker could not be read when it was checked last; empty if it could."""
+        self.down_since_ns = 0
+        """Since when, by the wall clock, the backend is unusable or unreachable; 0 if it is neither."""
         self.elsewhere: ActiveElsewhere | None = None
         """The takeover that its marker reports; None if it reports none."""
         self.get_now = inner.get_now  # type: ignore[method-assign] # on the path of every small read: save a call
@@ -152,7 +156,7 @@ class MarkerGuard(Wrapper):
         self._leaving: set[asyncio.Task[None]] = set()
         self._fencing = fencing
         self._clock = timing.clock
-        self._stamp_seconds = timing.markers.stamp_seconds
+        self._stamp_seconds, self._answer_seconds = timing.markers.stamp_seconds, timing.markers.answer_seconds
         self._fence: Fence | None = None
         """The fence of the last check, if it bore the current token."""
         self._stamped = float("-inf")
@@ -237,7 +241,7 @@ class MarkerGuard(Wrapper):
         """Check the marker now, and set `why` and `elsewhere`. Stamp the place if this process stamps and that is due,
         or if *stamp* is set.
 
-        A marker that cannot be read at the moment changes nothing. Neither does a driver that raises an unexpected
+        A marker that cannot be read at the moment only sets `unreachable`. So does a driver that raises an unexpected
         error over what it reads, since one place must not end the process."""
         for _ in range(STAMP_TRIES):
             if not await self._check_once(rows, stamp=stamp):
@@ -248,20 +252,30 @@ class MarkerGuard(Wrapper):
         of this site or another copy of it. The next check finds out which."""
         checked = self._inner
         try:
-            held = await check_marker(checked, self._id, rows, self._fencing)
+            held = await self._read_marker(checked, rows)
         except (errors.OwnedByAnotherSite, errors.Misconfigured) as error:
             if not await self._reopened() and self._inner is checked:  # it was not replaced meanwhile
                 self._set_unusable(error.message)
                 self.elsewhere = error if isinstance(error, ActiveElsewhere) else None
-        except errors.BackendError:
-            pass
-        except Exception:  # noqa: BLE001 (whatever it was, the next check is in some seconds)
+        except errors.BackendError as error:
+            self.set_unreachable(error.message)
+        except Exception as error:  # noqa: BLE001 (whatever it was, the next check is in some seconds)
             _log.exception("the marker of backend %r cannot be checked", self.name)
+            self.set_unreachable(f"{type(error).__name__}: {error}")
         else:
             self._set_usable()
             if self._fencing is not None and self._inner is checked:
                 return await self._update_fence(held, self._fencing, stamp=stamp)
         return False
+
+    async def _read_marker(self, checked: Backend, rows: JournalTables) -> Marker:
+        """Return the marker of *checked*. Raises as `check_marker`, and `Unavailable` if that takes too long."""
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                return await check_marker(checked, self._id, rows, self._fencing)
+        except TimeoutError as error:
+            message = f"no answer within {self._answer_seconds:g} s{errors.notes_suffix(error)}"
+            raise errors.Unavailable(message, backend=self.name) from None
 
     async def _update_fence(self, held: Marker, fencing: Fencing, *, stamp: bool) -> bool:
         """Remember the fence in the marker *held*, and replace it if that is due. Returns as `_stamp`."""
@@ -311,15 +325,25 @@ class MarkerGuard(Wrapper):
         leaving.add_done_callback(self._leaving.discard)
         return True
 
+    def set_unreachable(self, why: str) -> None:
+        """Note that the backend does not answer. It stays in use, since the next call may succeed."""
+        if not self.down_since_ns:
+            _log.error("backend %r is unavailable: %s", self.name, why)
+            self.down_since_ns = self._clock.wall_ns()
+        self.unreachable = why
+
     def _set_unusable(self, why: str) -> None:
         if why != self.why:
             _log.error("nothing is written on backend %r any more: %s", self.name, why)
-        self.why = why
+        self.why, self.unreachable = why, ""
+        self.down_since_ns = self.down_since_ns or self._clock.wall_ns()
 
     def _set_usable(self) -> None:
         if self.why:
             _log.warning("backend %r has this site's marker again, and takes writes again", self.name)
-        self.why, self.elsewhere = "", None
+        elif self.unreachable:
+            _log.warning("backend %r is available again", self.name)
+        self.why, self.unreachable, self.elsewhere, self.down_since_ns = "", "", None, 0
 
     def _refusal(self, key: str | None) -> errors.Unavailable:
         return errors.Unavailable(f"it takes nothing: {self.why}", backend=self.name, key=key)

@@ -64,7 +64,9 @@ class PendingBackend(Wrapper):
             tries += 1
             try:
                 self._opened = await self._reopen()
-            except (errors.BackendError, Misconfigured) as error:
+            except errors.BackendError as error:
+                self.why = error.message
+            except Misconfigured as error:
                 self.why = str(error)
             except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
                 _log.exception("opening backend %r failed", self._name)
