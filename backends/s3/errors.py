@@ -34,7 +34,7 @@ _ALLOW = (
 )
 _KEYS = "the access key is not known there; check access_key, the profile or the environment"
 _EXPIRED = "the session token is not valid (any more)"
-_NO_BUCKET = "there is no such bucket; create it, or set create_bucket"
+_NO_BUCKET = "there is no such bucket; create it, or set create_bucket, which creates it when the backend is claimed"
 _QUOTA = "a quota is used up, or the store is full"
 _CLOCK = "the clocks differ too much; set this machine's by NTP"
 _ELSEWHERE = "it sends us to another address, where nobody goes with these credentials; name that one as the endpoint"

@@ -38,6 +38,8 @@ Bucket = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1
 Globbed = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]{1,63}$")]
 _SEGMENT = "[0-9A-Za-z_=+@-][0-9A-Za-z._=+@-]*"
 _PREFIX = re.compile(rf"({_SEGMENT}(/{_SEGMENT})*)?")
+_S3_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9]")
+_IPV4 = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WITHIN_SECONDS = 900.0
 """The default recovery point objective of a policy."""
@@ -119,6 +121,22 @@ class LocalSection(_Backend):
         )
 
 
+def _wrong_bucket_name(name: str) -> str:
+    """Return what is wrong with the name of a bucket; empty if nothing is. Buckets that other servers already have, and
+    old ones in us-east-1, may have other names.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+    if not 3 <= len(name) <= 63:
+        return "it must have 3 to 63 characters"
+    if not _S3_BUCKET.fullmatch(name) or ".." in name:
+        return (
+            "it must consist of lower-case letters, digits, hyphens and single dots, and no end may be a hyphen or dot"
+        )
+    if _IPV4.fullmatch(name):
+        return "it must not look like an IP address"
+    return ""
+
+
 class S3Section(_Backend):
     type: Literal["s3"]
     bucket: Bucket
@@ -149,6 +167,17 @@ class S3Section(_Backend):
             raise ValueError("session_token_env needs an access key: set access_key or access_key_env too")
         if self.profile and access:
             raise ValueError("a profile has its own keys: set either the profile or an access key")
+        return self
+
+    @model_validator(mode="after")
+    def _bucket_name(self) -> S3Section:
+        host = urlsplit(self.endpoint).hostname or ""
+        is_aws = not self.endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+        is_legacy = is_aws and self.region in {"", "us-east-1"} and not self.create_bucket and self.style != "virtual"
+        if (is_aws or self.create_bucket or self.style == "virtual") and not is_legacy:
+            wrong = _wrong_bucket_name(self.bucket)
+            if wrong:
+                raise ValueError(f"bucket {self.bucket!r} is not a name that S3 supports: {wrong}")
         return self
 
     def place(self, name: str, folder: Path) -> BackendPlace:

@@ -104,7 +104,7 @@ async def test_somebody_elses_bucket_is_denied(radosgw_server: S3Server, open_s3
 async def test_a_bucket_that_is_not_there_is_named_and_made_only_where_that_is_asked(
     server: S3Server, open_s3: OpenS3
 ) -> None:
-    with pytest.raises(errors.Misconfigured, match="there is no such bucket; create it, or set create_bucket"):
+    with pytest.raises(errors.Misconfigured, match="there is no such bucket; create it, or set create_bucket, which"):
         await open_s3(server, bucket="entrepot-nowhere", create_bucket=False)
     made = await open_s3(server)
     again = await open_s3(server, bucket=made._settings.bucket)

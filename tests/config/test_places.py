@@ -119,6 +119,28 @@ def test_an_unknown_setting_names_the_nearest_known_one() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        ('bucket = "My_Blocks"', "create_bucket = true"),
+        ('bucket = "My_Blocks"', 'style = "virtual"'),
+        ('bucket = "a..b"', "create_bucket = true"),
+        ('bucket = "blocks-"', "create_bucket = true"),
+        ('bucket = "10.0.0.1"', "create_bucket = true"),
+        (f'bucket = "{"b" * 64}"', "create_bucket = true"),
+    ],
+)
+def test_a_bucket_whose_name_s3_does_not_support_is_refused(change: str, settings: str) -> None:
+    (said,) = complaints(site(CLOUD.replace('bucket = "blocks"', change), settings))
+    assert said.startswith("backends.bucket: bucket ")
+    assert "is not a name that S3 supports: it must" in said
+
+
+def test_a_bucket_that_exists_elsewhere_may_have_another_name() -> None:
+    text = site(CLOUD.replace('bucket = "blocks"', 'bucket = "My_Blocks"'), 'endpoint = "http://minio:9000"')
+    assert load_text(text, HERE).topology(HERE).backends["bucket"].s3 is not None
+
+
 def test_a_setting_of_another_type_of_backend_is_said_to_be_one() -> None:
     text = site(CLOUD, 'path = "/x"\npath_ = "x"').replace(
         'path = "blocks"', 'path = "blocks"\nbucket = "x"\nprefix_ = ""'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,9 +15,10 @@ import pytest
 from gateway.timing import Timing
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.new_sites import new_site
+from tests.servers.between import Forward, Heard, Reply, between, honest, refusal
 from tests.servers.moto import moto
 from tests.servers.running import S3Server
-from tests.site.running import SECRET, add_cloud, client, counted, until, watch
+from tests.site.running import SECRET, add_cloud, client, counted, lines, until, watch
 from tests.site.test_s3_backend import is_moto
 
 
@@ -84,6 +86,36 @@ def test_a_folder_that_is_gone_is_reported_and_so_is_its_return(tmp_path: Path) 
         shutil.move(endpoint.dir / "elsewhere", blocks)
         until(lambda: counted(endpoint, "entrepot_backend_up", backend="disk") == 1, "its return")
         assert "UNAVAILABLE" not in run_entrepot("status", str(endpoint.dir)).stdout
+
+
+async def test_a_bucket_that_cannot_be_created_is_reported_with_the_reason(tmp_path: Path, cloud: S3Server) -> None:
+    """And not only that it does not exist."""
+
+    async def creates_nothing(request: Heard, forward: Forward) -> Reply:
+        if request.method == "PUT" and request.target.rstrip("/") == "/blocks":
+            return refusal("403 Forbidden", "AccessDenied", "you create nothing here")
+        return await forward(request)
+
+    new_site(tmp_path / "site")
+
+    def check(url: str) -> None:
+        add_cloud(tmp_path / "site", url)
+        with started(tmp_path / "site", ["--workers", "1"], environment={"CLOUD_SECRET": SECRET}) as (endpoint, _):
+            line = until(lambda: _line_with(endpoint, "it could not be claimed"), "the reason")
+            assert "these credentials may not do this" in line
+            assert [each for each in lines(endpoint) if "could not be claimed: " in str(each)]
+            stands.rule = honest
+            until(lambda: watch(endpoint, "/healthz")[1]["backends"]["bucket"]["up"], "the bucket")
+            assert "UNAVAILABLE" not in run_entrepot("status", str(endpoint.dir)).stdout
+
+    async with between(cloud) as stands:
+        stands.rule = creates_nothing
+        await asyncio.to_thread(check, stands.server.url)
+
+
+def _line_with(endpoint: Endpoint, text: str) -> str:
+    shown = run_entrepot("status", str(endpoint.dir), check=False).stdout
+    return next((line for line in shown.splitlines() if line.startswith("backend bucket: ") and text in line), "")
 
 
 def test_a_site_that_starts_without_its_backend_reports_it(tmp_path: Path, cloud: S3Server) -> None:

@@ -36,7 +36,7 @@ from gateway.site.rehearsal import READ_ONLY
 from gateway.site.site import Site
 from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.refusals import TemporarilyRejected
-from gateway.site.storage.registration import keep_registering, register_backends
+from gateway.site.storage.registration import Registrar, register_backends
 
 NICENESS = 10
 """The niceness of this process: if processors are scarce, processes that answer requests come first."""
@@ -63,6 +63,7 @@ class KeeperRole(SiteRole):
         super().__init__("keeper")
         self._workers: list[Worker] = []
         self._probe: ReadinessProbe | None = None
+        self._registrar: Registrar | None = None
 
     async def work(self, child: Child, site: Site) -> None:
         if site.is_rehearsal:
@@ -89,8 +90,8 @@ class KeeperRole(SiteRole):
         tasks.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         tasks.append(asyncio.create_task(count_copies(site), name="copies"))
         tasks.append(asyncio.create_task(site.storage.watch_markers(), name="markers"))
-        claiming = keep_registering(lambda: site.storage.topology, site.journal, site.store, site.timing)
-        tasks.append(asyncio.create_task(claiming, name="claims"))
+        self._registrar = Registrar(lambda: site.storage.topology, site.journal, site.store, site.timing)
+        tasks.append(asyncio.create_task(self._registrar.run(), name="claims"))
         stopping = asyncio.create_task(child.stopping.wait())
         done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in (stopping, *tasks):
@@ -122,6 +123,10 @@ class KeeperRole(SiteRole):
         if self._site is None:
             return troubles
         names = self._site.storage.topology.backends
+        if self._registrar is not None:
+            for name, why in self._registrar.unclaimed.items():
+                since_ns = troubles[name].since_ns if name in troubles else 0
+                troubles[name] = BackendTrouble(f"it could not be claimed: {why}", unavailable=True, since_ns=since_ns)
         unavailable = {name for name, trouble in troubles.items() if trouble.unavailable}
         UP.only({name: int(name not in unavailable) for name in names})
         waiting = _copies_that_wait(self._workers)

@@ -55,21 +55,29 @@ async def register_backends(topology: Topology, journal: Journal, rows: JournalT
     return unclaimed
 
 
-async def keep_registering(
-    topology: Callable[[], Topology], journal: Journal, rows: JournalTables, timing: Timing
-) -> None:
-    """Retry periodically to claim what could not be claimed when the site was opened. Runs in the keeper until
-    cancelled."""
-    unclaimed_before: dict[str, str] = {}
-    while True:
-        await timing.clock.sleep(timing.backends.claim_seconds)
-        try:
-            unclaimed = await register_backends(topology(), journal, rows)
-        except Unavailable:
-            continue  # no committer runs at the moment
-        for name in unclaimed_before.keys() - unclaimed.keys():
-            _log.warning("backend %r was claimed, and is in use from now on", name)
-        unclaimed_before = unclaimed
+class Registrar:
+    """Retries to claim what could not be claimed when the site was opened. Used by the keeper."""
+
+    def __init__(self, topology: Callable[[], Topology], journal: Journal, rows: JournalTables, timing: Timing) -> None:
+        self._topology, self._journal, self._rows, self._timing = topology, journal, rows, timing
+        self.unclaimed: dict[str, str] = {}
+        """By name, why backends could not be claimed in the last attempt."""
+
+    async def run(self) -> None:
+        """Try periodically, until cancelled."""
+        while True:
+            try:
+                unclaimed = await register_backends(self._topology(), self._journal, self._rows)
+            except Unavailable:
+                pass  # no committer runs at the moment
+            else:
+                for name in self.unclaimed.keys() - unclaimed.keys():
+                    _log.warning("backend %r was claimed, and is in use from now on", name)
+                for name, why in unclaimed.items():
+                    if self.unclaimed.get(name) != why:
+                        _log.error("backend %r could not be claimed: %s", name, why)
+                self.unclaimed = unclaimed
+            await self._timing.clock.sleep(self._timing.backends.claim_seconds)
 
 
 async def _backend(name: str, journal: Journal, rows: JournalTables) -> int:
