@@ -49,9 +49,12 @@ class Local(base.Backend):
 
     Created by `open`. Not usable after a fork."""
 
-    def __init__(self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, timing: DriverTiming) -> None:
+    def __init__(
+        self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, recovers: bool, timing: DriverTiming
+    ) -> None:
         """Called by `open` alone."""
         self._root = root
+        self._recovers = recovers
         self._wal_bytes = wal_bytes
         self._timing = timing
         self._loop = asyncio.get_running_loop()
@@ -79,6 +82,7 @@ class Local(base.Backend):
         descriptors: int = 1_024,
         wal_bytes: int = WAL_BYTES,
         make: bool = True,
+        recovers: bool = True,
         timing: DriverTiming = DEFAULTS,
     ) -> Local:
         """Open the folder *path*, creating it where only its last part is missing, and restore the values that a
@@ -86,7 +90,8 @@ class Local(base.Backend):
 
         *descriptors* is the number of files that are kept open for reads. *wal_bytes* is the size of each of the two
         logs; with 0 there are none. Without *make*, a folder that is missing, or was never a backend, is refused, and
-        nothing is created: it would be in the way of the disk that has to be mounted there.
+        nothing is created: it would be in the way of the disk that has to be mounted there. Without *recovers*, nothing
+        is restored from logs, here and in `list`: for a caller that only reads, and changes nothing in the folder.
 
         On a read-only file system, the backend opens for reading if nothing has to be restored. Raises
         `Misconfigured`, `Denied`, `ReadOnly`, `Full`, `Unavailable`.
@@ -96,9 +101,14 @@ class Local(base.Backend):
         if wal_bytes and wal_bytes < LOG_BYTES_MIN:
             raise ValueError(f"a write-ahead log has at least {LOG_BYTES_MIN} bytes, not {wal_bytes}")
         root = await asyncio.to_thread(Root, path, name, make=make)
-        self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, timing=timing)
+        self = cls(
+            root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, recovers=recovers, timing=timing
+        )
         try:
-            await self._run(values.prepare, root, make=make)
+            if recovers:
+                await self._run(values.prepare, root, make=make)
+            else:
+                await self._run(values.require_backend, root)
         except BaseException:
             await self.close()
             raise
@@ -166,9 +176,10 @@ class Local(base.Backend):
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
-        async with self._workdir_lock:  # while another process restores, only one thread waits for it
-            with suppress(errors.ReadOnly):  # as in `open`
-                await self._run(values.prepare, self._root)
+        if self._recovers:
+            async with self._workdir_lock:  # while another process restores, only one thread waits for it
+                with suppress(errors.ReadOnly):  # as in `open`
+                    await self._run(values.prepare, self._root)
         found = listing.walk(self._root, prefix, after)
         while page := await self._run(_next_page, self._root, found):
             for value in page:

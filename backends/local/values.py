@@ -23,11 +23,8 @@ def prepare(root: Root, *, make: bool = True) -> None:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(CONTROL, 0o700, dir_fd=root.fd)
-            elif CONTROL not in root.list_names("."):
-                message = (
-                    f"{root.path}: there is no backend in this folder; is its disk mounted, and is it the right folder?"
-                )
-                raise errors.Misconfigured(message, backend=root.name)
+            else:
+                require_backend(root)
             workdir.recover(root)
         except OSError as error:
             if not isinstance(root.to_backend_error(error, CONTROL), errors.ReadOnly):
@@ -36,6 +33,16 @@ def prepare(root: Root, *, make: bool = True) -> None:
                 if keys := workdir.unrestored_keys(root):
                     message = f"{root.path}: {len(keys)} values have to be restored from a write-ahead log; "
                     raise errors.ReadOnly(message + "mount it writable once", backend=root.name) from error
+
+
+def require_backend(root: Root) -> None:
+    """Raise `Misconfigured` if the folder was never a backend."""
+    with root.translated(CONTROL):
+        if CONTROL not in root.list_names("."):
+            message = (
+                f"{root.path}: there is no backend in this folder; is its disk mounted, and is it the right folder?"
+            )
+            raise errors.Misconfigured(message, backend=root.name)
 
 
 def verify_checksum(root: Root, entry: WalEntry) -> None:

@@ -181,16 +181,17 @@ def restore(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --take-over: take over now.")] = False,
     keep_newer_days: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--keep-newer-days",
             min=0,
             max=365,
-            help="With --take-over: how long data is kept that was written after the backup was made.",
+            show_default=False,
+            help="With --take-over: how long data is kept that was written after the backup was made. [default: 7]",
         ),
-    ] = KEEP_NEWER_DAYS,
+    ] = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Make a site in DIR of the backup in TARGET: to look at, or with --take-over in place of the original.
 
     Without --take-over, it is a rehearsal: a read-only site that reads the backup's data. The original site is not
@@ -204,22 +205,24 @@ def restore(
 
     if rehearse and take_over:
         raise InvalidArgument("--rehearse and --take-over exclude each other")
-    only_take_over = {"--yes": yes, "--claim-anyway": claim_anyway, "--without": without}
+    only_take_over = {
+        "--yes": yes,
+        "--claim-anyway": claim_anyway,
+        "--without": without,
+        "--keep-newer-days": keep_newer_days is not None,
+    }
     for option, given in only_take_over.items():
         if given and not take_over:
             raise InvalidArgument(f"{option} is only for a restore with --take-over")
+    keep_days = KEEP_NEWER_DAYS if keep_newer_days is None else keep_newer_days
     if not take_over:
         _rehearse(target, folder, master_key, tables_only=tables_only, as_json=json)
-    elif not yes:
-        _print_takeover_plan(target, folder, master_key, keep_newer_days, as_json=json)
-    else:
-        _take_over(
-            *(target, folder, master_key, keep_newer_days),
-            claim_anyway=claim_anyway or (),
-            without=without or (),
-            tables_only=tables_only,
-            as_json=json,
-        )
+        return 0
+    named = {"claim_anyway": claim_anyway or (), "without": without or ()}
+    if not yes:
+        return _print_takeover_plan(target, folder, master_key, keep_days, **named, as_json=json)
+    _take_over(target, folder, master_key, keep_days, **named, tables_only=tables_only, as_json=json)
+    return 0
 
 
 def _rehearse(target: Path, folder: Path, master_key: Path, *, tables_only: bool, as_json: bool) -> None:
@@ -237,20 +240,31 @@ def _rehearse(target: Path, folder: Path, master_key: Path, *, tables_only: bool
 
 
 def _print_takeover_plan(
-    target: Path, folder: Path, master_key: Path, keep_newer_days: float, *, as_json: bool
-) -> None:
+    target: Path,
+    folder: Path,
+    master_key: Path,
+    keep_newer_days: float,
+    *,
+    claim_anyway: Sequence[str],
+    without: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Print what a restore that takes over would do. Returns 1 if it would be refused."""
     from gateway.cli.text import rehearsal as rehearsal_text
     from gateway.site.admin.takeover_plan import plan_takeover
     from gateway.timing import timing_from_environment
 
     with step_progress(quiet=as_json) as on_progress:
-        plan = asyncio.run(plan_takeover(target, folder, master_key, progress=on_progress))
+        plan = asyncio.run(
+            plan_takeover(target, folder, master_key, anyway=claim_anyway, without=without, progress=on_progress)
+        )
     now_ns = timing_from_environment().clock.wall_ns()
     print_result(
-        rehearsal_text.plan_to_dict(plan),
+        rehearsal_text.plan_to_dict(plan, keep_newer_days),
         as_json=as_json,
         text=lambda: rehearsal_text.plan_to_text(plan, now_ns, keep_newer_days),
     )
+    return 1 if plan.refused else 0
 
 
 def _take_over(
@@ -281,5 +295,5 @@ def _take_over(
     print_result(
         restore_text.to_dict(restored, folder, aged=aged),
         as_json=as_json,
-        text=lambda: restore_text.to_text(restored, folder, keep_newer_days, aged=aged),
+        text=lambda: restore_text.to_text(restored, folder, aged=aged),
     )

@@ -100,10 +100,10 @@ async def _serve(folder: Path, config: Config, listen: Address, metrics: Address
 def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
     """Print the addresses, the root user's access key, and commands to try."""
     from gateway.site.paths import ROOT_SECRET
-    from gateway.site.rehearsal import READ_ONLY, is_rehearsal
+    from gateway.site.rehearsal import READ_ONLY, is_rehearsal_in
 
     secret = (serving.folder / ROOT_SECRET).absolute()
-    kept, rehearsal = secret.exists(), is_rehearsal(serving.folder)
+    kept, rehearsal = secret.exists(), is_rehearsal_in(serving.folder, config)
     if as_json:
         facts = {"endpoint": serving.endpoint, "access_key": serving.root_access_key, "metrics": serving.metrics}
         more = {"secret_key_file": str(secret) if kept else None, "rehearsal": rehearsal}

@@ -271,7 +271,9 @@ class Journal(asyncio.Protocol):
 
     async def pin(self, name: str, number: int, until_ns: int) -> None:
         """Keep the bytes of what dies after record *number* until *until_ns* by the wall clock, since the backup *name*
-        refers to them."""
+        refers to them. Raises as `send` after `refuse`."""
+        if self._refused:
+            raise self._refused_with(self._refused)
         await self._request(FrameKind.PIN, name, number, until_ns)
 
     async def _request(self, kind: FrameKind, *values: Any) -> Any:

@@ -14,9 +14,6 @@ UNFINISHED = ".unfinished"
 """This file exists from the first step of `init` or `restore` to the last. While it exists, only the same command may
 be run again. Its first line is that command; its second, if any, is what the site is made from."""
 
-REHEARSAL = ".rehearsal"
-"""This file exists in a site that is the rehearsal of a restore (`rehearsal.py`)."""
-
 
 def journal_folder(folder: Path, config: Config) -> Path:
     """Return the folder of the journal of the site in *folder*."""

@@ -1,20 +1,21 @@
 """A rehearsal: a site that was restored only to be looked at. It is read-only, and the original site goes on.
 
-**Invariants.** A rehearsal sends no commands to its journal, and puts, deletes and claims nothing on any backend. Its
-journal keeps the incarnation of the backup. So if its mark is removed, it is an older copy of the original's folder,
-which does not start while the backends' markers show a longer journal (`storage/fencing.py`).
+**Invariants.** A rehearsal sends no commands to its journal, and puts, deletes and claims nothing on any backend. What
+says that it is one is in the journal's database (`REHEARSAL_ID`), so every copy of the folder is a rehearsal, too.
 
 A rehearsal reads the blocks that the backup names. The original keeps these for as long as the backup says.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import NamedTuple
 
-from gateway.site.paths import REHEARSAL
-from gateway.site.storage.atomic_files import write_file
+from gateway.config import Config
+from gateway.journal.history.backup import REHEARSAL_ID
+from gateway.journal.paths import JournalPaths
+from gateway.journal.sqlite.read_store import ReadStore
+from gateway.site.paths import journal_folder
+from gateway.site.storage.keyring import JournalTables
 
 READ_ONLY = (
     "this site is the rehearsal of a restore and read-only. The original site is not affected by it. "
@@ -23,20 +24,18 @@ READ_ONLY = (
 """Why a rehearsal refuses a change."""
 
 
-class Rehearsal(NamedTuple):
-    """What the mark of a rehearsal says about the backup."""
-
-    number: int
-    """The number of the last record in the backup."""
-    made_ns: int
-    """The wall time at which the backup was made."""
+def is_rehearsal(rows: JournalTables) -> bool:
+    """Whether the site with these tables is a rehearsal."""
+    return [tuple(row) for row in rows.query("PRAGMA application_id")] == [(REHEARSAL_ID,)]
 
 
-def mark_rehearsal(folder: Path, rehearsal: Rehearsal) -> None:
-    """Mark the site in *folder* as a rehearsal."""
-    write_file(folder / REHEARSAL, json.dumps(rehearsal._asdict()) + "\n")
-
-
-def is_rehearsal(folder: Path) -> bool:
-    """Whether the site in *folder* is a rehearsal. A mark that cannot be read counts."""
-    return (folder / REHEARSAL).exists()
+def is_rehearsal_in(folder: Path, config: Config) -> bool:
+    """Whether the site in *folder* is a rehearsal; False if it has no journal yet. Blocking."""
+    database = JournalPaths(journal_folder(folder, config)).database
+    if not database.exists():
+        return False
+    store = ReadStore(database, cache_kib=64)
+    try:
+        return is_rehearsal(store)
+    finally:
+        store.close()

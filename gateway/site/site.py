@@ -61,7 +61,7 @@ class Site:
         self.keyring = keyring
         self.credentials = CredentialCache(store, keyring.unseal)
         self.id, self.incarnation = site_row(store)
-        self.is_rehearsal = is_rehearsal(folder)
+        self.is_rehearsal = is_rehearsal(store)
         """Whether the site is read-only (`rehearsal.py`)."""
         self._committer = committer
         self._held = AsyncExitStack()

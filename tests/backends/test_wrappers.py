@@ -14,7 +14,7 @@ from backends.retry import Retrying
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from backends.timing import DriverTiming
-from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited, Wrapper
+from backends.wrappers import ConcurrencyLimited, Metered, ReadOnlyBackend, TimeLimited, Wrapper
 from gateway.blocks.inline.backend import InlineBackend
 from gateway.site.storage.marker_guard import MarkerGuard
 from gateway.site.storage.pending_backend import PendingBackend
@@ -174,8 +174,23 @@ def test_the_base_of_wrappers_overrides_every_method() -> None:
 def test_the_contract_suite_runs_over_every_wrapper_of_production() -> None:
     """A new wrapper needs a class derived from `Contract`, here or in the test module of its own, and a row here."""
     tested = {ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend, InlineBackend}
+    tested.add(ReadOnlyBackend)  # which takes no values: its test is below
     ours = {each for each in Wrapper.__subclasses__() if not each.__module__.startswith("tests.")}
     assert ours == tested
+
+
+async def test_a_read_only_backend_reads_and_refuses_every_change() -> None:
+    inner = Memory()
+    await put(inner, key(1), b"x")
+    await inner.claim(Marker("site", 1, 1))
+    backend = ReadOnlyBackend(inner)
+    for change in (put(backend, key(2), b"y"), backend.delete(key(1)), backend.claim(Marker("site", 1, 2))):
+        with pytest.raises(errors.ReadOnly, match="it was opened for reading only"):
+            await change
+    assert bytes(await backend.get(key(1))) == b"x"
+    assert (await backend.stat(key(1))).size == 1
+    assert [each.key async for each in backend.list()] == [key(1)]
+    assert await backend.marker() == Marker("site", 1, 1)
 
 
 class Counting(Memory):

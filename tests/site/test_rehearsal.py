@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,8 @@ from botocore.exceptions import ClientError
 
 from backends.local.backend import Local
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
-from gateway.site.paths import REHEARSAL
 from tests.endpoint import run_entrepot, started
-from tests.site.running import client, until, watch
+from tests.site.running import client, kill_supervisor, until, watch
 
 BODIES = {"small": b"small", "large": bytes(range(256)) * 40_000}
 
@@ -104,6 +105,9 @@ def test_a_rehearsal_refuses_every_change(tmp_path: Path) -> None:
         ["backend", "claim", "disk", "--site", str(anew), "--anyway"],
         ["backend", "lost", "disk", "--site", str(anew), "--forget"],
         ["user", "add", "bob", "--site", str(anew)],
+        ["keys", "rotate", "--site", str(anew)],
+        ["backend", "test", "disk", "--site", str(anew)],
+        ["backup", str(anew), str(tmp_path / "more")],
     ):
         refused = run_entrepot(*command, check=False)
         assert refused.returncode == 1, command
@@ -124,15 +128,54 @@ def contents_in_process(site: Path) -> dict[str, bytes]:
         files.close()
 
 
-def test_a_rehearsal_without_its_mark_does_not_start(tmp_path: Path) -> None:
-    """Its journal is older than the one that stamped the backends."""
-    site, saved, anew = tmp_path / "site", tmp_path / "saved", tmp_path / "anew"
+def test_a_copy_of_a_rehearsal_is_one_too(tmp_path: Path) -> None:
+    """Also one without the files whose names begin with a dot."""
+    site, saved, anew, copy = tmp_path / "site", tmp_path / "saved", tmp_path / "anew", tmp_path / "copy"
     make(site, saved)
     restored(saved, anew)
-    (anew / REHEARSAL).unlink()
-    refused = run_entrepot("serve", str(anew), check=False)
-    assert refused.returncode == 1
-    assert "another copy of this folder" in refused.stderr or "older" in refused.stderr, refused.stderr
+    shutil.copytree(anew, copy, ignore=shutil.ignore_patterns(".*"))
+    with started(site) as (_, process), started(copy) as (endpoint, _):
+        with pytest.raises(ClientError, match="rehearsal of a restore"):
+            client(endpoint).put_object(Bucket="kept", Key="new", Body=b"new")
+        time.sleep(3)
+        assert process.poll() is None
+
+
+def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path): (path.stat().st_mtime_ns, hashlib.md5(path.read_bytes()).digest()) for path in files}
+
+
+def test_a_rehearsal_and_a_plan_write_nothing_to_the_original(tmp_path: Path) -> None:
+    """Not even what a process that was killed has left in its logs."""
+    site, saved, anew = tmp_path / "site", tmp_path / "saved", tmp_path / "anew"
+    make(site, saved)
+    with started(site) as (endpoint, process):
+        client(endpoint).put_object(Bucket="kept", Key="last", Body=bytes(200_000))
+        kill_supervisor(endpoint, process)
+    before = everything_in(site / "blocks")
+    assert restored(saved, anew, "--take-over").returncode == 0
+    restored(saved, anew)
+    run_entrepot("fsck", str(anew), "--read")
+    with started(anew) as (copy, _):
+        assert contents(client(copy)) == BODIES
+    assert everything_in(site / "blocks") == before
+    with started(site) as (endpoint, _):
+        assert contents(client(endpoint))["last"] == bytes(200_000)
+
+
+def test_a_restore_that_was_interrupted_is_finished_only_with_the_same_options(tmp_path: Path) -> None:
+    site, saved, anew = tmp_path / "site", tmp_path / "saved", tmp_path / "anew"
+    make(site, saved)
+    key = site / "master.key"
+    command = ["restore", str(saved), str(anew), "--master-key", str(key), "--take-over", "--yes"]
+    killed = run_entrepot(*command, environment={"ENTREPOT_FAILPOINTS": "restore-made=kill"}, check=False)
+    assert killed.returncode != 0
+    for options in (["--keep-newer-days", "0"],):
+        refused = run_entrepot(*command, *options, check=False)
+        assert (refused.returncode, "of something else was interrupted" in refused.stderr) == (1, True)
+    assert restored(saved, anew, check=False).returncode == 1
+    assert "it deletes nothing before 2" in run_entrepot(*command).stdout
 
 
 def test_a_restore_says_what_taking_over_would_do_and_does_it_only_with_yes(tmp_path: Path) -> None:
@@ -141,16 +184,28 @@ def test_a_restore_says_what_taking_over_would_do_and_does_it_only_with_yes(tmp_
     with started(site) as (endpoint, _):
         said = restored(saved, anew, "--take-over").stdout
         assert said.startswith("nothing was done")
-        assert "newer record(s), which are not in this backup" in said
+        assert "record(s) that are not in this backup" in said
         assert "backend disk has 2 block(s)" in said  # of `newer`, which is larger than 8 MiB
         assert not anew.exists()
         plan = json.loads(restored(saved, anew, "--take-over", "--json").stdout)
         assert (plan["done"], plan["newer"][0]["blocks"]) == (False, 2)
         assert plan["newer_records"] > 0
         client(endpoint).put_object(Bucket="kept", Key="still", Body=b"served")
-    for options in (["--yes"], ["--rehearse", "--take-over"], ["--claim-anyway", "disk"], ["--without", "disk"]):
+    for options in (
+        ["--yes"],
+        ["--rehearse", "--take-over"],
+        ["--claim-anyway", "disk"],
+        ["--without", "disk"],
+        ["--keep-newer-days", "1"],
+        ["--take-over", "--without", "nosuch"],
+    ):
         assert restored(saved, anew, *options, check=False).returncode == 1, options
     assert not anew.exists()
+    refused = restored(saved, site, "--take-over", check=False)
+    assert (refused.returncode, "is a site already" in refused.stdout) == (1, True)
+    (site / "blocks").rename(tmp_path / "away")
+    refused = restored(saved, anew, "--take-over", check=False)
+    assert (refused.returncode, "leave it out: --without disk" in refused.stdout) == (1, True)
 
 
 def test_what_was_written_after_the_backup_can_be_restored_after_a_takeover(tmp_path: Path) -> None:
@@ -192,6 +247,8 @@ def test_newer_data_is_deleted_once_an_operator_gives_it_up(tmp_path: Path) -> N
     left = run_entrepot("gc", str(anew), "--drop-newer").stdout
     assert "orphan" not in left
     assert "unnamed" not in left
+    again = run_entrepot("gc", str(anew), "--drop-newer", check=False)
+    assert (again.returncode, "nothing to drop" in again.stderr) == (1, True)
     assert contents_now(anew) == BODIES
 
 

@@ -49,7 +49,7 @@ async def test_a_backend_that_is_gone_stops_a_restore_until_it_is_left_out(
     assert lost is not None
     assert (lost.backend, lost.objects, lost.more, lost.blocks) == ("vault", ("s3://tree/far",), 0, 1)
     assert (restored.unclaimed, lost.unchecked) == ({}, 1)
-    text = "\n".join(to_text(restored, anew, 7.0, aged=False))
+    text = "\n".join(to_text(restored, anew, aged=False))
     assert "vault counts as lost for good" in text
     assert f"1 object(s) cannot be read: 1 block(s), {lost.bytes} bytes had their only copy there" in text
     assert "'safe' awaits copies on vault, which is lost: name others in its ack" in text

@@ -28,6 +28,8 @@ def rehearsed_to_text(rehearsed: RehearsedSite, folder: Path, now_ns: int) -> li
     as_of = f"as of {format_time(rehearsed.made_ns)}, {rehearsed.number} records"
     lines = [f"rehearsal of site {rehearsed.site} in {folder}: read-only, {as_of}"]
     lines += [_use(use, now_ns) for use in rehearsed.backends]
+    if any(use.why for use in rehearsed.backends):
+        lines.append("what is on these backends alone cannot be read in the rehearsal")
     if now_ns > rehearsed.until_ns:
         lines.append(f"the original kept the blocks of this backup until {format_time(rehearsed.until_ns)} only")
     return [
@@ -38,12 +40,13 @@ def rehearsed_to_text(rehearsed: RehearsedSite, folder: Path, now_ns: int) -> li
     ]
 
 
-def plan_to_dict(plan: TakeoverPlan) -> dict[str, Any]:
+def plan_to_dict(plan: TakeoverPlan, keep_newer_days: float) -> dict[str, Any]:
     """Return *plan* as plain values, for JSON."""
     return {
         "done": False,
         **plan._asdict(),
         "newer_records": plan.newer_records,
+        "keep_newer_days": keep_newer_days,
         "backends": [use._asdict() for use in plan.backends],
         "newer": [each._asdict() for each in plan.newer],
     }
@@ -51,26 +54,40 @@ def plan_to_dict(plan: TakeoverPlan) -> dict[str, Any]:
 
 def plan_to_text(plan: TakeoverPlan, now_ns: int, keep_newer_days: float) -> list[str]:
     """Return the same as lines for people. *keep_newer_days*: for how long newer data would be kept."""
+    if plan.refused:
+        return [f"nothing was done. With --yes it would be refused: {plan.refused}"]
     lines = [
         "nothing was done. With --yes:",
         f"site {plan.site} goes on as of {format_time(plan.made_ns)}, with {plan.number} records, in a new incarnation",
-        "the original stops within seconds, and does not start again",
+        "whoever uses its backends now stops within seconds, and does not start again",
     ]
-    lines += [_use(use, now_ns) for use in plan.backends]
-    if plan.newer_records:
-        lines.append(f"the original has at least {plan.newer_records} newer record(s), which are not in this backup")
+    for use in plan.backends:
+        later = f", later than the backup's ({plan.incarnation})" if use.incarnation > plan.incarnation else ""
+        lines.append(_use(use, now_ns) + later)
+    lines += _newer(plan)
+    kept = f"kept for {keep_newer_days:g} days" if keep_newer_days else "deleted by `entrepot gc`"
+    return [
+        *lines,
+        f"what was written after the backup is not in the restored site, and is {kept}",
+        "to lose nothing, back up the folder of the site that uses the backends now, and restore that backup",
+    ]
+
+
+def _newer(plan: TakeoverPlan) -> list[str]:
+    """Return what is known of data that is newer than the backup."""
+    last, lines = plan.last_stamp, []
+    if last is not None:
+        lines.append(
+            f"at {format_time(last.stamped_ns)} the original had {plan.newer_records} record(s) that are not in this "
+            "backup. What it wrote later cannot be seen from here"
+        )
     for newer in plan.newer:
         more = f", and perhaps more: {newer.why}" if newer.why else ""
         lines.append(
             f"backend {newer.backend} has {newer.blocks} block(s), {newer.bytes} bytes, that this backup does not "
-            f"name{more}"
+            f"name{more}. Small values may still be in the original's journal only"
         )
-    kept = f"kept for {keep_newer_days:g} days" if keep_newer_days else "deleted"
-    return [
-        *lines,
-        f"what was written after the backup is not in the restored site, and is {kept}",
-        "to lose nothing, back the original's folder up once more, and restore that backup",
-    ]
+    return lines
 
 
 def _use(use: BackendUse, now_ns: int) -> str:
@@ -80,5 +97,5 @@ def _use(use: BackendUse, now_ns: int) -> str:
     if not use.stamped_ns:
         return line
     seconds = max(0, now_ns - use.stamped_ns) / 1e9
-    served = ": the site is probably served" if seconds < RECENT_SECONDS else ""
-    return f"{line}, stamped at {format_time(use.stamped_ns)} ({seconds:.0f} s ago){served}"
+    served = "the site is probably served" if seconds < RECENT_SECONDS else "the site may be served all the same"
+    return f"{line}, stamped at {format_time(use.stamped_ns)} ({seconds:.0f} s ago): {served}"

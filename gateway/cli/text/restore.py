@@ -20,12 +20,13 @@ def to_dict(restored: RestoredSite, folder: Path, *, aged: bool) -> dict[str, An
     return {"folder": str(folder), **restored._asdict(), "lost": lost, "aged": aged}
 
 
-def to_text(restored: RestoredSite, folder: Path, keep_newer_days: float, *, aged: bool) -> list[str]:
-    """Return the same as lines for people. *keep_newer_days*: for how long newer data is kept."""
+def to_text(restored: RestoredSite, folder: Path, *, aged: bool) -> list[str]:
+    """Return the same as lines for people."""
     lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
-    if keep_newer_days:
+    if restored.keeps_newer_until_ns is not None:
+        until = format_time(restored.keeps_newer_until_ns)
         lines.append(
-            f"for {keep_newer_days:g} days it deletes nothing, so that a newer backup can still be restored; "
+            f"it deletes nothing before {until}, so that a newer backup can still be restored; "
             f"`entrepot gc {folder} --drop-newer` ends that"
         )
     lines += [

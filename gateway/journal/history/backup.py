@@ -45,6 +45,9 @@ DATABASE = "journal.db"
 PAGES = 1024
 """Pages that are copied in one step. Between two steps other processes may use the disk."""
 
+REHEARSAL_ID = 0x52454852
+"""The `application_id` of a journal's database that is only to be read: the bytes `REHR`."""
+
 Progress = Callable[[int, int], None]
 """Called with the number of pages that are copied, and of all pages."""
 
@@ -130,7 +133,8 @@ def restore(
 
 def rehearse(source: Path, folder: Path, *, tables_only: bool = False) -> None:
     """Make a journal in *folder*, which has none, as it was when the backup in *source* was made, in the same
-    incarnation. It is only to be read. *tables_only* and what is raised: as `restore`."""
+    incarnation. It is only to be read, which its `application_id` says (https://sqlite.org/pragma.html). *tables_only*
+    and what is raised: as `restore`."""
     manifest = read_manifest(source)
     with _new_database(source, folder) as path:
         store = SqliteStore(path)
@@ -138,7 +142,7 @@ def rehearse(source: Path, folder: Path, *, tables_only: bool = False) -> None:
             _verify_or_drop_journal(store, manifest, tables_only=tables_only)
         finally:
             store.close()
-        _merge_wal(path)
+        _merge_wal(path, application_id=REHEARSAL_ID)
 
 
 @contextmanager
@@ -167,9 +171,9 @@ def _begin_incarnation(
     try:
         _verify_or_drop_journal(store, manifest, tables_only=tables_only)
         now_ns = CommitterClock(store).now_ns
-        if keep_newer_seconds:
-            # Of what is dead here, too: a session that was open in the backup may have named it again in the original.
-            store.pin(RESTORE_PIN, 0, now_ns() + int(keep_newer_seconds * 1e9), now_ns())
+        # Of what is dead here, too: a session that was open in the backup may have named it again in the original.
+        until_ns = now_ns() + int(keep_newer_seconds * 1e9) if keep_newer_seconds else 0
+        store.pin(RESTORE_PIN, 0, until_ns, now_ns())
         committer = InlineCommitter(store, COMMANDS, now_ns)
         live = store.live_sessions()
         incarnation: int = committer.run(StartIncarnation(above))
@@ -251,10 +255,12 @@ def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Pro
     return Manifest(FORMAT, site, incarnation, number, hashed.hex(), made_ns, until_ns, damage)
 
 
-def _merge_wal(path: Path) -> None:
-    """Move the contents of the WAL into the database file at *path*, remove the WAL, and make the file durable."""
+def _merge_wal(path: Path, *, application_id: int = 0) -> None:
+    """Move the contents of the WAL into the database file at *path*, remove the WAL, and make the file durable. It gets
+    *application_id*."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
+        connection.execute(f"PRAGMA application_id = {application_id}")
         connection.execute("PRAGMA journal_mode = DELETE")
     finally:
         connection.close()

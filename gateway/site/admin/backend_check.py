@@ -74,6 +74,7 @@ async def check_backend(site: Site, name: str, seconds: float) -> BackendCheckRe
 
     Nothing is stored on a backend that cannot be reached or lacks this site's marker; nothing is measured if a check
     fails. Raises `InvalidArgument` if the config names no such backend."""
+    site.require_writable()
     backend = next((each for each in site.storage.backends.values() if each.name == name), None)
     if backend is None:
         raise InvalidArgument(f"the config names no backend {name!r}")

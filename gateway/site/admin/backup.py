@@ -43,6 +43,7 @@ async def backup(
 
     The config is written after the manifest, so a backup that was interrupted is never complete. Raises `Misconfigured`
     if *target* is not empty, or is inside a backend's folder."""
+    site.require_writable()  # the original's backends keep no blocks for a backup that is made of a rehearsal
     _check_target(target, site.config.topology(site.folder))
     config = with_absolute_backend_paths(active_text(site.folder), site.folder)
     journal = journal_folder(site.folder, site.config)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os.path
 import sqlite3
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,11 +84,22 @@ def _is_inside(path: Path, folder: Path) -> bool:
     return os.path.commonpath([root, os.path.realpath(path)]) == root and os.path.realpath(path) != root
 
 
-def compute_identity(backup: Backup, *, tables_only: bool) -> str:
-    """Return a digest that differs between restores of different backups. The backends that are left out are not part
-    of it, since a second attempt may leave out more of them."""
-    text = json.dumps([backup.manifest.to_dict(), backup.config, tables_only], sort_keys=True)
+def compute_identity(backup: Backup, *options: object) -> str:
+    """Return a digest that differs between restores of different backups, or with other *options*. The backends that
+    are left out are not part of it, since a second attempt may leave out more of them."""
+    text = json.dumps([backup.manifest.to_dict(), backup.config, *options], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_names(anyway: Collection[str], without: Collection[str], topology: Topology) -> None:
+    """Check the names of backends that an operator gave, of those to be claimed anyway and of those to be left out.
+    Raises `Misconfigured`."""
+    for name in (*anyway, *without):
+        if name not in topology.backends:
+            raise Misconfigured(f"the backup's config names no backend {name!r}")
+    for name in anyway:
+        if name in without:
+            raise Misconfigured(f"backend {name!r} cannot be both claimed anyway and left out")
 
 
 def check_key(key: bytes, key_file: Path, database: Path) -> None:

@@ -51,6 +51,7 @@ class RingKeyInfo(NamedTuple):
 
 async def rotate_master_key(site: Site, progress: Progress = lambda done, of: None) -> RotationResult:
     """Wrap all ring keys and secrets under a new master key. If a rotation was interrupted, finish that one instead."""
+    site.require_writable()
     unfinished = bool(_count_under_old_master(site, "ring_key")) or bool(_count_under_old_master(site, "access_key"))
     if not unfinished:
         site.keyring.add_master()

@@ -28,6 +28,7 @@ from gateway.reconcile.mover import Mover
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.reconcile.planner import Planner
 from gateway.reconcile.throttle import BackgroundThrottle, CpuContention
+from gateway.site.admin.newer_data import newer_kept_until_ns
 from gateway.site.paths import journal_folder
 from gateway.site.serve_lock import read_serving
 
@@ -152,6 +153,8 @@ async def gc(
         return await block_gc.survey(site.store, backends, progress, limits)
     site.require_writable()
     if drop_newer:
+        if newer_kept_until_ns(site.store, site.timing.clock) is None:
+            raise Misconfigured("nothing to drop: this site keeps no newer data after a restore")
         await site.journal.pin(RESTORE_PIN, 0, site.timing.clock.wall_ns())
     await site.storage.stamp()
     # Without the workers that place copies: only the keeper makes copies of blocks.

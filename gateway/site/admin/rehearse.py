@@ -1,7 +1,7 @@
 """Rehearse a restore: make a read-only site of a backup, beside the original.
 
 The folder passes through the same states as that of a restore (`restore.py`), without those that concern backends. The
-mark of the rehearsal is written before the journal gets its name, so no process ever opens the journal without it.
+journal's database says that it is a rehearsal before it gets its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gateway.site.admin.backup_source import check_key, compute_identity, instal
 from gateway.site.admin.create_site import unfinished_site
 from gateway.site.admin.takeover_plan import BackendUse, read_backend_uses
 from gateway.site.paths import journal_folder, master_key
-from gateway.site.rehearsal import Rehearsal, mark_rehearsal
 from gateway.site.storage.atomic_files import write_file
 from gateway.timing import timing_from_environment
 
@@ -47,11 +46,10 @@ async def rehearse(target: Path, folder: Path, key_file: Path, *, tables_only: b
         if use.other_site:
             raise Misconfigured(f"backend {use.backend!r}: {use.why}")
     manifest = backup.manifest
-    with unfinished_site(folder, "restore", compute_identity(backup, tables_only=tables_only)):
+    with unfinished_site(folder, "restore", compute_identity(backup, "rehearsal", tables_only)):
         write_file(folder / CONFIG_NAME, backup.config)
         config = load(folder)
         install_key(key, key_file, master_key(folder, config))
-        mark_rehearsal(folder, Rehearsal(manifest.number, manifest.made_ns))
         paths = JournalPaths(journal_folder(folder, config))
         if not paths.database.exists():
             await asyncio.to_thread(journal_backup.rehearse, target, paths.folder, tables_only=tables_only)

@@ -57,10 +57,11 @@ from gateway.journal.history.backup import Manifest
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.placement.policy import remarks
-from gateway.site.admin.backup_source import check_key, compute_identity, install_key, read_backup
+from gateway.site.admin.backup_source import check_key, check_names, compute_identity, install_key, read_backup
 from gateway.site.admin.claim_backend import claim_all
 from gateway.site.admin.create_site import unfinished_site
 from gateway.site.admin.lost_objects import Losses, lost_backends
+from gateway.site.admin.newer_data import newer_kept_until_ns
 from gateway.site.admin.restore_without import check_without, read_losses, record_as_lost
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.storage.agreement import credible_incarnation
@@ -81,6 +82,8 @@ class RestoredSite(NamedTuple):
     """The settings of the backup's config that named a path outside the new folder, with that path."""
     unclaimed: dict[str, str]
     """The backends that were not claimed, and why. The restored site writes nothing there."""
+    keeps_newer_until_ns: int | None = None
+    """Until when it deletes nothing; None if it deletes as usual."""
     unverified: str = ""
     """If only the tables were restored: a sentence that says what could not be verified."""
     lost: Losses | None = None
@@ -109,11 +112,11 @@ async def restore(
     tables are taken as they are, and a new chain of hashes begins. After an interruption the command can be run again.
     Raises `Misconfigured`, `Corrupted`, and `OSError` if *key_file* cannot be read."""
     backup = read_backup(target, folder)
-    _check_names(anyway, without, backup.topology)
+    check_names(anyway, without, backup.topology)
     lost = check_without(backup.database, without, backup.topology.backends)
     key = key_file.read_bytes()
     check_key(key, key_file, backup.database)
-    with unfinished_site(folder, "restore", compute_identity(backup, tables_only=tables_only)):
+    with unfinished_site(folder, "restore", compute_identity(backup, "take over", tables_only, keep_newer_seconds)):
         write_file(folder / CONFIG_NAME, backup.config)
         config = load(folder)
         install_key(key, key_file, master_key(folder, config))
@@ -140,6 +143,7 @@ async def restore(
                 backup.manifest.until_ns,
                 backup.moved,
                 unclaimed,
+                newer_kept_until_ns(store, timing.clock),
                 unverified,
                 lost=await asyncio.to_thread(read_losses, paths.database),
                 remarks=tuple(remarks(backup.topology, lost_backends(store))),
@@ -159,15 +163,6 @@ def _suggesting_without() -> Iterator[None]:
             hint = f". If that backend is gone for good, leave it out: --without {cause.backend}"
             raise Misconfigured(f"{error}{hint}") from cause
         raise
-
-
-def _check_names(anyway: Collection[str], without: Collection[str], topology: Topology) -> None:
-    for name in (*anyway, *without):
-        if name not in topology.backends:
-            raise Misconfigured(f"the backup's config names no backend {name!r}")
-    for name in anyway:
-        if name in without:
-            raise Misconfigured(f"backend {name!r} cannot be both claimed anyway and left out")
 
 
 def _describe_unverified(database: Path, manifest: Manifest) -> str:

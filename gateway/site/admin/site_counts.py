@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.journal.site_clock import SiteClock, clock_reader
-from gateway.journal.whereabouts import RESTORE_PIN
+from gateway.site.admin.newer_data import newer_kept_until_ns
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
@@ -30,15 +29,5 @@ def read_site_counts(site: Site) -> dict[str, Any]:
         "bytes": size,
         "uploads": uploads,
         "rehearsal": site.is_rehearsal,
-        "keeps_newer_until_ns": _newer_kept_until_ns(site),
+        "keeps_newer_until_ns": newer_kept_until_ns(site.store, site.timing.clock),
     }
-
-
-def _newer_kept_until_ns(site: Site) -> int | None:
-    """Return until when, by the wall clock, a restored site deletes nothing; None if it deletes as usual."""
-    clock = site.timing.clock
-    now_ns = SiteClock(site.store.query, clock_reader(clock)).now_ns()
-    pinned = "SELECT until_ns FROM pin WHERE id = ? AND until_ns > ?"
-    for (until_ns,) in site.store.query(pinned, (RESTORE_PIN, now_ns)):
-        return clock.wall_ns() + int(until_ns) - now_ns
-    return None

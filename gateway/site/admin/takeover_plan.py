@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os.path
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,9 +13,11 @@ from backends import errors as backend_errors
 from backends.base import Backend, Marker
 from gateway.blocks.maintenance.inventory import DEFAULT_LIMITS, BlockState, ListingLimits, take_inventory
 from gateway.blocks.protocols import Progress, no_progress
+from gateway.config import CONFIG_NAME
 from gateway.errors import Misconfigured
 from gateway.journal.sqlite.read_store import ReadStore
-from gateway.site.admin.backup_source import Backup, check_key, read_backup
+from gateway.site.admin.backup_source import Backup, check_key, check_names, read_backup
+from gateway.site.paths import UNFINISHED
 from gateway.site.storage.backend_factory import load_driver, open_backend
 from gateway.site.storage.open_backends import close_all
 from gateway.timing import Timing, timing_from_environment
@@ -22,6 +25,7 @@ from gateway.topology import BackendPlace
 
 PROGRESS_EVERY = 1_000
 """Blocks between two calls of the progress."""
+NO_MARKER = "it has no marker"
 _NEWER = frozenset({BlockState.ORPHAN, BlockState.UNNAMED, BlockState.IN_FLIGHT})
 
 
@@ -40,6 +44,11 @@ class BackendUse(NamedTuple):
     other_site: bool = False
     """Whether it belongs to another site."""
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether it cannot be claimed, since it could not be read or is another site's."""
+        return bool(self.why) and self.why != NO_MARKER
+
 
 class NewerBlocks(NamedTuple):
     """Blocks on one backend that the backup does not name. Most of them were written after the backup was made."""
@@ -55,16 +64,29 @@ class NewerBlocks(NamedTuple):
 class TakeoverPlan(NamedTuple):
     site: str
     """The site's id."""
+    incarnation: int
+    """The incarnation of the backup."""
     number: int
     """The number of the last record in the backup."""
     made_ns: int
     backends: tuple[BackendUse, ...]
     newer: tuple[NewerBlocks, ...]
+    refused: str = ""
+    """Why the restore would be refused, as far as that is known before it is tried; empty if it is not."""
+
+    @property
+    def last_stamp(self) -> BackendUse | None:
+        """The use of the backend that was stamped with the highest record of the backup's incarnation. Records of
+        another incarnation have other numbers. None if there is none."""
+        stamped = [use for use in self.backends if use.stamped_ns and use.incarnation == self.incarnation]
+        return max(stamped, key=lambda use: use.number, default=None)
 
     @property
     def newer_records(self) -> int:
-        """How many records the original has at least that the backup does not have."""
-        return max([0, *(use.number - self.number for use in self.backends)])
+        """How many records the original has at least that the backup does not have. Later ones, after the last stamp
+        of a backend, are not known."""
+        last = self.last_stamp
+        return 0 if last is None else max(0, last.number - self.number)
 
 
 async def plan_takeover(
@@ -72,19 +94,35 @@ async def plan_takeover(
     folder: Path,
     key_file: Path,
     *,
+    anyway: Collection[str] = (),
+    without: Collection[str] = (),
     limits: ListingLimits = DEFAULT_LIMITS,
     progress: Progress = no_progress,
 ) -> TakeoverPlan:
-    """Return what `restore` of the backup in *target* would do. *limits*: of each backend's listing.
+    """Return what `restore` of the backup in *target* in *folder* would do. *anyway* and *without*: as for `restore`.
+    *limits*: of each backend's listing.
 
     Raises `Misconfigured`, `Corrupted`, and `OSError` if *key_file* cannot be read."""
     timing = timing_from_environment()
     backup = read_backup(target, folder)
     await asyncio.to_thread(check_key, key_file.read_bytes(), key_file, backup.database)
+    check_names(anyway, without, backup.topology)
     uses = await read_backend_uses(backup, timing)
     newer = await _count_newer(backup, [use.backend for use in uses if not use.why], timing, limits, progress)
     manifest = backup.manifest
-    return TakeoverPlan(manifest.site, manifest.number, manifest.made_ns, uses, newer)
+    refused = _reason_for_refusal(folder, uses, without)
+    return TakeoverPlan(manifest.site, manifest.incarnation, manifest.number, manifest.made_ns, uses, newer, refused)
+
+
+def _reason_for_refusal(folder: Path, uses: Collection[BackendUse], without: Collection[str]) -> str:
+    """Return why a restore in *folder* would be refused; empty if no reason is known."""
+    if (folder / CONFIG_NAME).exists() and not (folder / UNFINISHED).exists():
+        return f"{folder} is a site already"
+    for use in uses:
+        if use.backend not in without and use.unreadable:
+            hint = "" if use.other_site else f". If it is gone for good, leave it out: --without {use.backend}"
+            return f"backend {use.backend!r}: {use.why}{hint}"
+    return ""
 
 
 async def read_backend_uses(backup: Backup, timing: Timing) -> tuple[BackendUse, ...]:
@@ -99,7 +137,7 @@ async def _read_use(place: BackendPlace, site: str, timing: Timing) -> BackendUs
     except (backend_errors.BackendError, Misconfigured) as error:
         return BackendUse(place.name, why=str(error))
     if marker is None:
-        return BackendUse(place.name, why="it has no marker")
+        return BackendUse(place.name, why=NO_MARKER)
     if marker.site != site:
         why = f"it belongs to site {marker.site}, and the backup is of site {site}"
         return BackendUse(place.name, why=why, other_site=True)
@@ -123,7 +161,7 @@ async def _open_existing(place: BackendPlace, timing: Timing) -> Backend:
     seconds = timing.backends.open_seconds
     try:
         async with asyncio.timeout(seconds):
-            return await open_backend(place, writes_much=False, make=False, timing=timing)
+            return await open_backend(place, writes_much=False, make=False, timing=timing, read_only=True)
     except TimeoutError:
         raise backend_errors.Unavailable(f"it could not be opened within {seconds:g} s", backend=place.name) from None
 

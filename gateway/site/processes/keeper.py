@@ -120,7 +120,7 @@ class KeeperRole(SiteRole):
 
     def report(self) -> dict[str, BackendTrouble]:
         troubles = super().report()
-        if self._site is None:
+        if self._site is None or self._is_closing:
             return troubles
         names = self._site.storage.topology.backends
         if self._registrar is not None:

@@ -21,12 +21,16 @@ class SiteRole(Role):
         self._kind = kind
         self._child: Child | None = None
         self._site: Site | None = None
+        self._is_closing = False
 
     async def run(self, child: Child) -> None:
         opening = Site.open(child.folder, kind=self._kind, strict=not child.is_replacement, timing=child.timing)
         async with await opening as site:
             self._child, self._site = child, site
-            await self.work(child, site)
+            try:
+                await self.work(child, site)
+            finally:
+                self._is_closing = True  # reports go on
 
     @abstractmethod
     async def work(self, child: Child, site: Site) -> None:
@@ -58,7 +62,7 @@ class SiteRole(Role):
         await self.site.adopt(config)
 
     def report(self) -> dict[str, BackendTrouble]:
-        if self._site is None:
+        if self._site is None or self._is_closing:
             return {}
         self._site.count()
         return self._site.storage.troubles()

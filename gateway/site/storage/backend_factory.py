@@ -16,7 +16,7 @@ from backends import errors
 from backends.base import Backend
 from backends.local.backend import WAL_BYTES, Local
 from backends.named_files import read_named_file
-from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited
+from backends.wrappers import ConcurrencyLimited, Metered, ReadOnlyBackend, TimeLimited
 from gateway.metrics import counter, histogram
 from gateway.site.storage.connection_params import credential_files
 from gateway.timing import Timing
@@ -36,13 +36,16 @@ TRY_SHARE = 1 / 3
 """Fraction of a remote backend's deadline that a single attempt may take."""
 
 
-async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing) -> Backend:
+async def open_backend(
+    place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing, read_only: bool = False
+) -> Backend:
     """Open the backend at *place*, with a limit of concurrent calls, a deadline and metrics; for a bucket also with
     retries (`with_retries`).
 
     *writes_much*: keep the logs that make small local writes fast. *make*: create the folder, or the bucket if the
     config says so. Only a place that is about to be claimed is created: if a claimed one is missing, an empty one in
-    its place would be in the way when it comes back. Raises `backends.errors`."""
+    its place would be in the way when it comes back. *read_only*: change nothing there, and refuse every change. Raises
+    `backends.errors`."""
     if place.s3 is None:
         driver: Backend = await Local.open(
             place.path,
@@ -50,11 +53,14 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, ti
             descriptors=_descriptors(),
             wal_bytes=WAL_BYTES if writes_much else 0,
             make=make,
+            recovers=not read_only,
             timing=timing.drivers,
         )
         whole: Backend = TimeLimited(ConcurrencyLimited(driver, place.calls), place.deadline_seconds)
     else:
         whole = with_retries(await open_s3(place, place.s3, make=make, timing=timing), place, timing)
+    if read_only:
+        whole = ReadOnlyBackend(whole)
     return Metered(whole, _observer(place.name))
 
 

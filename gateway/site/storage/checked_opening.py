@@ -9,7 +9,6 @@ import os
 
 from backends import errors as backend_errors
 from backends.base import Backend
-from backends.wrappers import ReadOnlyBackend
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.site.storage.agreement import ActiveElsewhere
 from gateway.site.storage.backend_factory import load_driver, open_backend
@@ -67,12 +66,14 @@ class CheckedOpener:
             raise backend_errors.Unavailable(message, backend=place.name) from error
 
     async def _checked(self, place: BackendPlace) -> Backend:
-        backend = await open_backend(place, writes_much=self._writes_much, make=False, timing=self._timing)
+        backend = await open_backend(
+            place, writes_much=self._writes_much, make=False, timing=self._timing, read_only=self._read_only
+        )
         try:
             backend_id = known_id(self._rows, place.name)
             if self._read_only:
                 await check_site_of_marker(backend, backend_id, self._rows)
-                return ReadOnlyBackend(backend)
+                return backend
             await check_marker(backend, backend_id, self._rows, self._fencing)
             if place.s3 is None:
                 await self._compare_device(backend_id, place)
