@@ -23,6 +23,8 @@ class AccessRecord(NamedTuple):
     bucket: str
     user: str
     """The authenticated user; empty if the request was not authenticated."""
+    access_key: str
+    """The access key id of a request that could not be authenticated; otherwise empty."""
     remote: str
     """The client's address."""
 

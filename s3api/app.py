@@ -174,7 +174,7 @@ class S3App:
         response = self._error_response(translate_error(S3Error(code)), "", request_id, "")
         seen = AccessRecord(
             request_id, "Unknown", "", "", response.status, code, 0, len(response.body), 0.0, "", "",
-            remote,
+            "", remote,
         )  # fmt: skip
         self._access_log.write(seen)
         return (
@@ -204,6 +204,7 @@ class S3App:
                 seconds,
                 request.bucket if request else "",
                 request.caller.user if request else "",
+                request.claimed_access_key if request and request.verified is None else "",
                 exchange.channel.remote,
             )
         )

@@ -32,6 +32,7 @@ class Authenticator:
         callers: list[Caller] = []
 
         def secret_of(access_key: str) -> str | None:
+            request.claimed_access_key = access_key
             credential = self._engine.credential(access_key)
             if credential is None:
                 return None

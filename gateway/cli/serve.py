@@ -78,12 +78,13 @@ def _addresses(config: Config, listen: str, metrics: str) -> tuple[Address, Addr
 
 async def _serve(folder: Path, config: Config, listen: Address, metrics: Address, *, as_json: bool) -> str:
     """Serve until a signal arrives or a process fails for good. Returns why it failed; empty for a signal."""
-    from gateway.metrics.json_log import LEVELS, JsonLog, take_over_logging
+    from gateway.metrics.json_log import JsonLog, take_over_logging
     from gateway.site.processes.supervisor import Supervisor
     from gateway.timing import timing_from_environment
 
     timing = timing_from_environment()
-    lines = JsonLog("supervisor", LEVELS[config.log.level], timing=timing)
+    lines = JsonLog("supervisor", timing=timing)
+    lines.configure(config.log.level, config.log.format)
     take_over_logging(lines)
     try:
         serving = await Supervisor.start(

@@ -71,6 +71,8 @@ class MetricsSection(Section):
 
 class LogSection(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+    """auto: text if standard error is a terminal, otherwise JSON."""
     requests: bool = True
 
 

@@ -1,5 +1,5 @@
-"""The log: one line of JSON for each event, on standard error. Logging a line takes a few microseconds and never
-blocks.
+"""The log: one line for each event, on standard error, as JSON or as text for people. Logging a line takes a few
+microseconds and never blocks.
 
 Lines are queued in memory and a thread writes them, so a slow reader of standard error delays no request. If more than
 `PENDING_LINES_MAX` lines are queued, further ones are dropped, and the next flush logs how many.
@@ -7,16 +7,20 @@ Lines are queued in memory and a thread writes them, so a slow reader of standar
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 import threading
 import time
 from collections import deque
 from contextlib import suppress
+from functools import cache
 from json.encoder import encode_basestring_ascii as quoted
 from queue import SimpleQueue
 from typing import Any
 
+from gateway.metrics.repeated_lines import RepeatedLines
 from gateway.timing import Timing
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
@@ -24,6 +28,8 @@ LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 _NAMES = {number: name for name, number in LEVELS.items()}
 
 PENDING_LINES_MAX = 10_000
+_ARGUMENT = re.compile(r" ?[(:]? ?%[-#0-9.]*[a-zA-Z]\)?")
+_QUOTED_CHARS = set(' "=')
 
 
 class JsonLog:
@@ -32,8 +38,11 @@ class JsonLog:
     def __init__(self, process: str, level: int = INFO, descriptor: int = 2, *, timing: Timing) -> None:
         self.process = quoted(process)
         self.level = level
+        self.as_text = False
+        """Write lines for people, instead of JSON. The writing thread formats them."""
         self._descriptor = descriptor
         self._timing = timing.metrics
+        self.clock, self.repeat_seconds = timing.clock, timing.metrics.repeat_seconds
         self._wall_ns = timing.clock.wall_ns
         self._pending: deque[str] = deque()
         self._dropped = 0
@@ -46,6 +55,11 @@ class JsonLog:
         self._second = (0, "")
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
+
+    def configure(self, level: str, log_format: str) -> None:
+        """Set the level, and the format: `json`, `text`, or `auto`, which is text on a terminal."""
+        self.level = LEVELS[level]
+        self.as_text = log_format == "text" or (log_format == "auto" and os.isatty(self._descriptor))
 
     def write(self, level: int, event: str, **fields: Any) -> None:
         """Log *event* with *fields* (text, numbers or booleans), unless *level* is below the log's level."""
@@ -96,29 +110,40 @@ class JsonLog:
                 f'{{"at":"{self._now()}","level":"warning","process":{self.process},'
                 f'"event":"log lines dropped","count":{dropped}}}\n'
             )
+        lines = map(_to_text, pending) if self.as_text else pending
         # DEL is the only control character that JSON does not escape
-        left = memoryview("".join(pending).replace("\x7f", "\\u007f").encode())
+        left = memoryview("".join(lines).replace("\x7f", "\\u007f").encode())
         with suppress(OSError):  # standard error is closed, and there is no other place to report that
             while left:
                 left = left[os.write(self._descriptor, left) :]
 
 
 class Handler(logging.Handler):
-    """A handler of `logging` that writes to the JSON log."""
+    """A handler of `logging` that writes to the JSON log. A message that is repeated is logged once a minute, with the
+    number of lines that were left out in between (`RepeatedLines`)."""
 
     def __init__(self, lines: JsonLog) -> None:
         super().__init__()
         self._lines = lines
+        self._repeated = RepeatedLines(lines.clock, lines.repeat_seconds)
 
     def emit(self, record: logging.LogRecord) -> None:
         fields: dict[str, Any] = {"logger": record.name}
         if record.exc_info and record.exc_info[0] is not None:
             fields["traceback"] = logging.Formatter().formatException(record.exc_info)
+        event = template = str(record.msg)
         try:
             message = record.getMessage()
         except (TypeError, ValueError):
-            message = str(record.msg)
-        self._lines.write(record.levelno, message, **fields)
+            message = template
+        if record.args:
+            event, fields["message"] = _name_of_event(template), message
+        left_out = self._repeated.count_left_out(record.name, template, message)
+        if left_out is None:
+            return
+        if left_out:
+            fields["repeated"] = left_out
+        self._lines.write(record.levelno, event, **fields)
 
 
 def take_over_logging(lines: JsonLog) -> None:
@@ -126,6 +151,35 @@ def take_over_logging(lines: JsonLog) -> None:
     root = logging.getLogger()
     root.handlers[:] = [Handler(lines)]
     root.setLevel(max(lines.level, INFO))
+
+
+@cache
+def _name_of_event(template: str) -> str:
+    """Return the message *template* without its arguments: a name that is the same for each such event."""
+    return re.sub(r"\s+", " ", _ARGUMENT.sub("", template)).strip(" ,.:;")
+
+
+def _to_text(line: str) -> str:
+    """Return a line of JSON as a line for people."""
+    fields: dict[str, Any] = json.loads(line)
+    at, level, process = fields.pop("at"), fields.pop("level"), fields.pop("process")
+    event, message = fields.pop("event"), fields.pop("message", "")
+    traceback = fields.pop("traceback", "")
+    fields.pop("logger", None)
+    rest = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+    indented = "".join(f"\n    {_printable(each)}" for each in traceback.splitlines())
+    return f"{at[11:]} {level.upper():7} {process}: {_printable(message or event)}{rest}{indented}\n"
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, str):
+        return _json(value)
+    return value if value.isprintable() and value and not set(value) & _QUOTED_CHARS else quoted(value)
+
+
+def _printable(text: str) -> str:
+    """Return *text* with its control characters escaped, so that no name in it can change what a terminal shows."""
+    return text if text.isprintable() else quoted(text)[1:-1]
 
 
 def _json(value: Any) -> str:

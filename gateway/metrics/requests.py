@@ -12,6 +12,7 @@ from typing import Protocol
 from gateway.metrics.instruments import counter, histogram
 from gateway.metrics.json_log import JsonLog
 
+ACCESS_KEY_CHARS_MAX = 128
 PATH_CHARS_MAX = 1_024
 SERVER_FAULT, NOT_BUILT = 500, 501
 
@@ -45,6 +46,8 @@ class CompletedRequest(Protocol):
     @property
     def user(self) -> str: ...
     @property
+    def access_key(self) -> str: ...
+    @property
     def remote(self) -> str: ...
 
 
@@ -69,9 +72,11 @@ class RequestLog:
 def _line(process: str, seen: CompletedRequest) -> str:
     level = "error" if seen.status >= SERVER_FAULT and seen.status != NOT_BUILT else "info"
     error = f',"error":{quoted(seen.error)}' if seen.error else ""
+    key = f',"access_key":{quoted(seen.access_key[:ACCESS_KEY_CHARS_MAX])}' if seen.access_key else ""
     return (
         f'"level":"{level}","process":{process},"event":"request","id":"{seen.request_id}",'
         f'"operation":"{seen.operation}","method":{quoted(seen.method[:16])},'
         f'"path":{quoted(seen.path[:PATH_CHARS_MAX])},"status":{seen.status}{error},"in":{seen.bytes_in},'
-        f'"out":{seen.bytes_out},"seconds":{seen.seconds:.6f},"user":{quoted(seen.user)},"remote":{quoted(seen.remote)}'
+        f'"out":{seen.bytes_out},"seconds":{seen.seconds:.6f},"user":{quoted(seen.user)}{key},'
+        f'"remote":{quoted(seen.remote)}'
     )

@@ -365,6 +365,8 @@ class MetricsTiming:
     """How long a log line waits for others, so that one write takes them all."""
     close_seconds: Limit = 5.0
     """How long a process that ends waits for the last lines to be written."""
+    repeat_seconds: Pause = 60.0
+    """How often a message that is repeated is logged."""
     tick_seconds: Limit = 0.05
     """Between two measurements of how late the event loop is. Not scaled, so that figures can be compared."""
     lag_seconds: Pause = 1.0

@@ -29,7 +29,7 @@ from typing import Any
 from gateway.config import Config, load_text
 from gateway.errors import CommitterGone, EntrepotError, Misconfigured
 from gateway.metrics.instruments import REGISTRY
-from gateway.metrics.json_log import ERROR, INFO, LEVELS, WARNING, JsonLog, take_over_logging
+from gateway.metrics.json_log import ERROR, INFO, WARNING, JsonLog, take_over_logging
 from gateway.metrics.loop_lag import watch_loop
 from gateway.site.active_config import load_active, set_version_metric
 from gateway.site.processes.control_channel import CONTROL_FD, ControlChannel, Message, Question
@@ -159,7 +159,7 @@ class Child:
             await self._role.adopt(new)
             set_version_metric(new, self.config)
             self.config = new
-            self.json_log.level = LEVELS[new.log.level]
+            self.json_log.configure(new.log.level, new.log.format)
         self.json_log.write(INFO, "config adopted", version=new.version)
         return {}
 
@@ -208,7 +208,7 @@ async def _run(name: str, folder: Path, role: Role) -> int:
     child: Child | None = None
     try:
         config = load_active(folder)
-        json_log.level = LEVELS[config.log.level]
+        json_log.configure(config.log.level, config.log.format)
         take_over_logging(json_log)
         child = Child(name, folder, config, role, json_log, channel, timing)
         await _run_role(child, role)

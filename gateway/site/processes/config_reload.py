@@ -36,7 +36,7 @@ from gateway.config import CONFIG_NAME, load_text
 from gateway.config.loading import read
 from gateway.errors import Misconfigured
 from gateway.metrics import counter, gauge
-from gateway.metrics.json_log import DEBUG, ERROR, INFO, LEVELS, WARNING, JsonLog
+from gateway.metrics.json_log import DEBUG, ERROR, INFO, WARNING, JsonLog
 from gateway.site.active_config import set_active, set_version_metric, settings_needing_restart
 from gateway.site.processes.control_channel import Message, Question
 from gateway.site.processes.supervised import SupervisedProcess
@@ -187,7 +187,7 @@ class ConfigReloader:
         set_active(self._folder, text)
         set_version_metric(new, self.config)
         self.config, self._message = new, message
-        self._json_log.level = LEVELS[new.log.level]
+        self._json_log.configure(new.log.level, new.log.format)
         for question in (Question.OPEN_BACKENDS, Question.ADOPT):
             await asyncio.gather(
                 *(each.ask(question, self._times.adopt_seconds, **message) for each in self._all_processes())
