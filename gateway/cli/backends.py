@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.open_site import run_on_site
+from gateway.cli.open_site import read_site, run_on_site
 from gateway.cli.options import Json, SiteOption
 from gateway.cli.output import format_table, print_result, step_progress
 from gateway.errors import InvalidArgument
@@ -158,7 +158,6 @@ def explain(
     """Show where the bytes of a key would be stored, where they are stored, in which order copies are read, and why."""
     from gateway.cli.text import explain as explain_text
     from gateway.config.units import parse_size
-    from gateway.site.admin.explain import Explanation
     from gateway.site.admin.explain import explain as explain_object
     from gateway.site.admin.server_status import read_server_status
 
@@ -167,10 +166,7 @@ def explain(
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
 
-    async def work(opened: Site) -> Explanation:
-        return explain_object(opened, address, cluster, user, version, size_bytes)
-
-    explanation = run_on_site(site, work)
+    explanation = read_site(site, lambda opened: explain_object(opened, address, cluster, user, version, size_bytes))
     troubles = read_server_status(site).backend_troubles
     print_result(
         explain_text.to_dict(explanation, troubles),

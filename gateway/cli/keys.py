@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gateway.cli.open_site import in_async, run_on_site
+from gateway.cli.open_site import read_site, run_on_site
 from gateway.cli.options import Json, SiteOption
 from gateway.cli.output import format_table, format_time, print_result, progress
 
@@ -55,7 +55,7 @@ def list_(site: SiteOption, json: Json = False) -> None:
     """List the ring keys, and how many blocks each has sealed."""
     from gateway.site.admin import key_rotation
 
-    keys = run_on_site(site, in_async(key_rotation.list_ring_keys))
+    keys = read_site(site, key_rotation.list_ring_keys)
     print_result(
         [key._asdict() for key in keys],
         as_json=json,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
+    from gateway.site.site_view import SiteView
 
 T = TypeVar("T")
 
@@ -30,10 +31,18 @@ def run_on_site(
     return asyncio.run(opened())
 
 
-def in_async(read: Callable[[Site], T]) -> Callable[[Site], Awaitable[T]]:
-    """Wrap *read*, a function that does not wait, as work for `run_on_site`."""
+def read_site(folder: Path, read: Callable[[SiteView], T]) -> T:
+    """Call *read* on the site in *folder*, without a session: nothing is written. Returns the result of *read*.
+
+    If the journal was last used by another version of Entrepot, whose tables this one does not know, the site is opened
+    as by `run_on_site`, which brings them up to date."""
+    from gateway.site.site_view import open_view
+
+    with open_view(folder) as view:
+        if view.has_own_schema:
+            return read(view)
 
     async def work(site: Site) -> T:
         return read(site)
 
-    return work
+    return run_on_site(folder, work)

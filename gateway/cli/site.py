@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.open_site import run_on_site
+from gateway.cli.open_site import read_site, run_on_site
 from gateway.cli.options import Json, SiteArgument
 from gateway.cli.output import format_time, print_result
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
+    from gateway.site.site_view import SiteView
 
 UNAVAILABLE = 3
 """Exit status of `status` if a backend is unavailable, or the server does not answer."""
@@ -103,13 +104,12 @@ def status(folder: SiteArgument, json: Json = False) -> int:
     from gateway.site.admin.server_status import config_file_version, read_server_status
     from gateway.site.admin.site_counts import read_site_counts
 
-    async def work(site: Site) -> tuple[dict[str, Any], replication_status.ReplicationStatus]:
+    def read(site: SiteView) -> tuple[dict[str, Any], replication_status.ReplicationStatus]:
         counts = {**read_site_counts(site), "config": site.config.version}
-        return counts, await replication_status.read_status(
-            site.journal_path, site.config.topology(site.folder), site.timing.clock
-        )
+        topology = site.config.topology(site.folder)
+        return counts, replication_status.count_status(site.journal_path, topology, site.timing.clock)
 
-    counts, replication = run_on_site(folder, work)
+    counts, replication = read_site(folder, read)
     server, file_version = read_server_status(folder), config_file_version(folder)
     facts = {**counts, "config_file": file_version, **server_status_text.to_dict(server)}
 

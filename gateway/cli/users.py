@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.open_site import in_async, run_on_site
+from gateway.cli.open_site import read_site, run_on_site
 from gateway.cli.options import Json, SiteOption
 from gateway.cli.output import format_table, format_time, print_result
 from gateway.errors import InvalidArgument
@@ -55,7 +55,7 @@ def list_(site: SiteOption, json: Json = False) -> None:
     """List the users."""
     from gateway.site.admin import users
 
-    found = run_on_site(site, in_async(users.list_users))
+    found = read_site(site, users.list_users)
     print_result(
         [{**user._asdict(), "access_keys": list(user.access_keys)} for user in found],
         as_json=json,
@@ -107,7 +107,7 @@ def list_access_keys(
     """List access keys, without their secret keys."""
     from gateway.site.admin import users
 
-    found = run_on_site(site, in_async(lambda opened: users.list_access_keys(opened, user)))
+    found = read_site(site, lambda opened: users.list_access_keys(opened, user))
     print_result(
         [each._asdict() for each in found],
         as_json=json,

@@ -106,13 +106,14 @@ def config_remarks(journal: Path, topology: Topology) -> list[str]:
 
 async def read_status(journal: Path, topology: Topology, clock: Clock) -> ReplicationStatus:
     """Read the status of the site with the journal in *journal*."""
-    return await asyncio.to_thread(_look, journal, topology, clock.wall_ns())
+    return await asyncio.to_thread(count_status, journal, topology, clock)
 
 
-def _look(journal: Path, topology: Topology, now_ns: int) -> ReplicationStatus:
+def count_status(journal: Path, topology: Topology, clock: Clock) -> ReplicationStatus:
+    """As `read_status`. Blocking."""
     store = ReadStore(JournalPaths(journal).database, cache_kib=8_192)
     try:
-        return _count(store, topology, now_ns)
+        return _count(store, topology, clock.wall_ns())
     finally:
         store.close()
 

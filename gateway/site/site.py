@@ -20,14 +20,13 @@ from gateway.identity.credentials import CredentialCache
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
-from gateway.site.active_config import follow_active_config, load_active
+from gateway.site.active_config import follow_active_config
 from gateway.site.committer_launcher import LaunchedCommitter, open_journal
-from gateway.site.ownership import require_owner
-from gateway.site.paths import UNFINISHED, journal_folder, master_key
-from gateway.site.rehearsal import READ_ONLY, is_rehearsal
+from gateway.site.paths import journal_folder, master_key
+from gateway.site.rehearsal import READ_ONLY
+from gateway.site.site_view import SiteView, load_openable
 from gateway.site.storage.block_storage import CACHED, BlockStorage
 from gateway.site.storage.keyring import Keyring
-from gateway.site.storage.marker_guard import site_row
 from gateway.site.storage.registration import register_backends
 from gateway.timing import Timing, timing_from_environment
 
@@ -40,7 +39,7 @@ SUPERVISED = {"worker", "keeper"}
 """Kinds of processes whose committer is started by the supervisor."""
 
 
-class Site:
+class Site(SiteView):
     """An open site. Made by `open`; an async context manager."""
 
     def __init__(
@@ -53,16 +52,9 @@ class Site:
         keyring: Keyring,
         timing: Timing,
     ) -> None:
-        self.folder = folder
-        self.timing = timing
-        self.config = config
+        super().__init__(folder, config, store, keyring, timing)
         self.journal = journal
-        self.store = store
-        self.keyring = keyring
         self.credentials = CredentialCache(store, keyring.unseal)
-        self.id, self.incarnation = site_row(store)
-        self.is_rehearsal = is_rehearsal(store)
-        """Whether the site is read-only (`rehearsal.py`)."""
         self._committer = committer
         self._held = AsyncExitStack()
         """What `close` closes, each whatever goes wrong with the rest."""
@@ -90,11 +82,7 @@ class Site:
 
         Raises `Misconfigured`, and `CommitterGone` if no committer runs and none can be started."""
         timing = timing or timing_from_environment()
-        config = load_active(folder)
-        if (folder / UNFINISHED).exists():
-            command = (folder / UNFINISHED).read_text().partition("\n")[0]
-            raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was interrupted; run it again")
-        require_owner(folder, config)
+        config = load_openable(folder)
         ring_path = master_key(folder, config)
         journal_path = journal_folder(folder, config)
         async with AsyncExitStack() as held:
@@ -154,10 +142,6 @@ class Site:
         """Raise `ReadOnlySite` if the site is a rehearsal. Each command that writes to backends itself calls this."""
         if self.is_rehearsal:
             raise ReadOnlySite(READ_ONLY)
-
-    @property
-    def journal_path(self) -> Path:
-        return journal_folder(self.folder, self.config)
 
     @property
     def storage(self) -> BlockStorage:

@@ -23,7 +23,7 @@ from gateway.site.admin.lost_objects import lost_backends
 from gateway.topology import Topology
 
 if TYPE_CHECKING:
-    from gateway.site.site import Site
+    from gateway.site.site_view import SiteView
 
 EXTENTS_MAX = 10_000
 """How many extents of an object are examined, from its beginning."""
@@ -107,7 +107,7 @@ def parse_address(address: str) -> tuple[str, bytes]:
 
 
 def explain(
-    site: Site, address: str, cluster: str = "", user: str = "root", version: str = "", size: int | None = None
+    site: SiteView, address: str, cluster: str = "", user: str = "root", version: str = "", size: int | None = None
 ) -> Explanation:
     """Return where the bytes of the key at *address* would be stored if *user* wrote *size* bytes now, where they are
     stored, and in which order a reader in *cluster* would try the copies.
@@ -140,7 +140,7 @@ def explain(
 
 
 def _find_write_target(
-    site: Site, topology: Topology, bucket: str, key: bytes, size: int | None, user: str
+    site: SiteView, topology: Topology, bucket: str, key: bytes, size: int | None, user: str
 ) -> WriteTarget:
     lost = lost_backends(site.store)
     policy = topology.policy_for(bucket, key, size, user)
@@ -158,7 +158,7 @@ def _find_write_target(
 
 
 def _find_stored_blocks(
-    site: Site, topology: Topology, cluster: str, shape: int, content: int, size: int
+    site: SiteView, topology: Topology, cluster: str, shape: int, content: int, size: int
 ) -> StoredBlocks:
     """Group the blocks of a file with this shape and content by their policy and their backends."""
     targets = PlacementTargets(site.store, lambda: topology)
@@ -209,7 +209,7 @@ def _why(topology: Topology, targets: PlacementTargets, rank: CopyRank) -> str:
     return f"{rank}; it was given up as lost" if rank.id in targets.lost else str(rank)
 
 
-def _work_on(site: Site, block: bytes) -> Iterator[str]:
+def _work_on(site: SiteView, block: bytes) -> Iterator[str]:
     """Yield what the keeper still has to do with the block."""
     for state, word in site.store.query("SELECT state, word FROM work WHERE block = ?", (block,)):
         kind = WorkState(state).name.lower()

@@ -20,6 +20,7 @@ from gateway.site.storage.keyring import MODE_WORDS, MODES
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
+    from gateway.site.site_view import SiteView
 
 BATCH_KEYS = 200
 """Keys that one command replaces."""
@@ -93,7 +94,7 @@ async def renew_ring_key_if_mode_changed(site: Site, tenant: str = TENANT) -> bo
     return True
 
 
-def list_ring_keys(site: Site) -> list[RingKeyInfo]:
+def list_ring_keys(site: SiteView) -> list[RingKeyInfo]:
     """Return all ring keys, the oldest first."""
     rows = site.store.query(
         "SELECT r.id, t.name, r.master, r.made_ns, t.ring_key = r.id FROM ring_key r JOIN tenant t ON t.id = r.tenant"

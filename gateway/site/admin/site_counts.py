@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from gateway.site.admin.newer_data import newer_kept_until_ns
 
 if TYPE_CHECKING:
-    from gateway.site.site import Site
+    from gateway.site.site_view import SiteView
 
 
-def read_site_counts(site: Site) -> dict[str, Any]:
+def read_site_counts(site: SiteView) -> dict[str, Any]:
     """Return the site's id, name and incarnation, and its counts, as plain values."""
     query = site.store.query
     (buckets, objects, versions, size, uploads) = query(

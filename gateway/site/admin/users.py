@@ -12,6 +12,7 @@ from gateway.journal.columns import unpack
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
+    from gateway.site.site_view import SiteView
 
 TENANT = "default"
 
@@ -79,13 +80,13 @@ async def remove_access_key(site: Site, access_key: str) -> None:
     await site.journal.send(RemoveAccessKey(access_key))
 
 
-def list_users(site: Site) -> list[UserInfo]:
+def list_users(site: SiteView) -> list[UserInfo]:
     """Return all users, sorted by name."""
     rows = site.store.query("SELECT name, root, buckets, access_keys, made_ns FROM user ORDER BY name")
     return [UserInfo(name, bool(root), buckets, unpack(keys) or (), made) for name, root, buckets, keys, made in rows]
 
 
-def list_access_keys(site: Site, user: str | None = None) -> list[AccessKeyInfo]:
+def list_access_keys(site: SiteView, user: str | None = None) -> list[AccessKeyInfo]:
     """Return the access keys of *user*, or of all users if it is None, sorted by user and age. Raises `NoSuchUser`."""
     if user is not None and not site.store.query("SELECT 1 FROM user WHERE name = ?", (user,)):
         raise NoSuchUser(user)
