@@ -1,4 +1,4 @@
-"""`entrepot config …` and `entrepot reload`: check and show a site's config, and make a served site adopt it.
+"""`entrepot config …`, `plan` and `reload`: check and show a site's config, and make a served site adopt it.
 
 Exit status 0: the config is valid, or in force in every process. 1: it is not.
 """
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.cli.open_site import read_site, run_on_view
 from gateway.cli.options import Json, SiteArgument
 from gateway.cli.output import print_result, print_text
 from gateway.errors import Misconfigured
@@ -29,15 +30,32 @@ _File = Annotated[
 def add_to(main: typer.Typer) -> None:
     """Add these commands to *main*."""
     main.add_typer(app, name="config")
+    main.command("plan")(plan)
     main.command("reload")(reload)
 
 
 @app.command("check")
-def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
+def check(
+    file: _File = None,
+    site: _Site = None,
+    open_backends: Annotated[
+        bool,
+        typer.Option(
+            "--open", help="Also say what a reload would do, and open the backends for reading. Needs --site."
+        ),
+    ] = False,
+    json: Json = False,
+) -> int:
     """Check the config, and report all errors in it. Opens and changes nothing. With --site, also report the policies
-    that name a backend which counts as lost."""
+    that name a backend which counts as lost.
+
+    With --open, everything is checked that a reload does, and nothing is changed: secrets, endpoints, credentials,
+    buckets and markers, what a reload would refuse, and which copies it would make and drop. Exit status 1: a reload
+    would fail."""
+    from gateway.cli.text import config_plan as config_plan_text
     from gateway.config import load_text
     from gateway.config.loading import read
+    from gateway.site.admin.config_plan import plan_config
     from gateway.site.paths import journal_folder
     from gateway.site.replication_status import config_remarks
 
@@ -45,7 +63,39 @@ def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
     config = load_text(read(path), path.parent, str(path))
     remarks = [] if site is None else config_remarks(journal_folder(site, config), config.topology(site))
     result = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
-    print_result(result, as_json=json, text=lambda: [f"{path} is valid: version {config.version}", *remarks])
+    lines = [f"{path} is valid: version {config.version}", *remarks]
+    if not open_backends:
+        print_result(result, as_json=json, text=lambda: lines)
+        return 0
+    if site is None:
+        raise typer.BadParameter("--open needs the site's folder: --site DIR, or ENTREPOT_SITE")
+    plan = run_on_view(site, lambda view: plan_config(view, load_text(read(path), site, str(path))))
+    print_result(
+        {**result, "ok": plan.ok, **config_plan_text.to_dict(plan)},
+        as_json=json,
+        text=lambda: [*lines, *config_plan_text.to_text(plan)],
+    )
+    return 0 if plan.ok else 1
+
+
+def plan(file: _File = None, site: _Site = None, json: Json = False) -> None:
+    """Show which copies a config would have the keeper make and drop, over which lines, and at what price. Opens and
+    changes nothing. Without FILE: what is still to be done under the config file of the site."""
+    from gateway.cli.text import config_plan as config_plan_text
+    from gateway.config import load_text
+    from gateway.config.loading import read
+    from gateway.site.admin.config_plan import plan_movement
+
+    path = _path(file, site)
+    if site is None:
+        raise typer.BadParameter("name the site's folder with --site DIR or in ENTREPOT_SITE")
+    topology = load_text(read(path), site, str(path)).topology(site)
+    movement = read_site(site, lambda view: plan_movement(view.journal_path, topology))
+    print_result(
+        config_plan_text.movement_to_dict(movement),
+        as_json=json,
+        text=lambda: config_plan_text.movement_to_text(movement),
+    )
 
 
 @app.command("show")

@@ -31,6 +31,19 @@ def run_on_site(
     return asyncio.run(opened())
 
 
+def run_on_view(folder: Path, work: Callable[[SiteView], Awaitable[T]]) -> T:
+    """As `read_site`, for *work* that has to be awaited."""
+    from gateway.site.site_view import open_view
+
+    async def on_view(view: SiteView) -> T:
+        return await work(view)
+
+    with open_view(folder) as view:
+        if view.has_own_schema:
+            return asyncio.run(on_view(view))
+    return run_on_site(folder, work)
+
+
 def read_site(folder: Path, read: Callable[[SiteView], T]) -> T:
     """Call *read* on the site in *folder*, without a session: nothing is written. Returns the result of *read*.
 

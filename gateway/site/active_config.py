@@ -84,7 +84,7 @@ def set_version_metric(config: Config, before: Config | None = None) -> None:
 
 _CHANGEABLE = {"uploads", "placement", "clusters", "lines", "policies", "rules"}
 """Tables that a reload adopts completely."""
-_CHANGEABLE_SETTINGS = {"log.level"}
+_CHANGEABLE_SETTINGS = {"log.level", "log.format"}
 _CHANGEABLE_OF_A_BACKEND = {"cluster", "drain"}
 """Settings that a reload adopts for a backend that is open already."""
 _CHANGEABLE_OF_A_BUCKET = _CHANGEABLE_OF_A_BACKEND | {

@@ -146,14 +146,14 @@ async def _read_use(place: BackendPlace, site: str, timing: Timing) -> BackendUs
 
 
 async def _read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
-    backend = await _open_existing(place, timing)
+    backend = await open_existing(place, timing)
     try:
         return await backend.marker()
     finally:
         await close_all([backend])
 
 
-async def _open_existing(place: BackendPlace, timing: Timing) -> Backend:
+async def open_existing(place: BackendPlace, timing: Timing) -> Backend:
     """Open the backend at *place*, and create nothing there. Raises `backends.errors`."""
     if place.s3 is None and not os.path.isdir(place.path):
         raise backend_errors.Misconfigured(f"{place.path} is not a folder", backend=place.name)
@@ -189,7 +189,7 @@ async def _count_on(
 ) -> NewerBlocks:
     blocks = size = done = 0
     try:
-        backend = await _open_existing(place, timing)
+        backend = await open_existing(place, timing)
         try:
             async for item in take_inventory(store, backend_id, backend, limits):
                 done += 1

@@ -25,14 +25,14 @@ from gateway.site.processes.child import Child, run_child
 from gateway.site.processes.control_channel import Message, Question
 from gateway.site.processes.priority import lower_priority
 from gateway.site.processes.readiness import ReadinessProbe
-from gateway.site.processes.reload_checks import (
+from gateway.site.processes.replication_metrics import count_copies
+from gateway.site.processes.site_role import SiteRole
+from gateway.site.rehearsal import READ_ONLY
+from gateway.site.reload_checks import (
     check_none_missing,
     check_not_lost,
     check_not_needed,
 )
-from gateway.site.processes.replication_metrics import count_copies
-from gateway.site.processes.site_role import SiteRole
-from gateway.site.rehearsal import READ_ONLY
 from gateway.site.site import Site
 from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.refusals import TemporarilyRejected
