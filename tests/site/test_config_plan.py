@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,18 @@ def test_a_backend_that_lost_its_marker_is_found(served: Endpoint) -> None:
     (served.dir / "blocks" / ".entrepot" / "marker").unlink()
     facts = checked(served, served.dir / "entrepot.toml")
     assert "does not have this site's marker" in backend(facts, "disk")["problem"]
+
+
+def test_the_folder_of_a_backend_is_moved_as_the_page_says(tmp_path: Path) -> None:
+    site, moved = tmp_path / "site", tmp_path / "moved"
+    with started(site, ["--workers", "1"]) as (endpoint, _):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="key", Body=b"x" * 300_000)
+    shutil.copytree(site / "blocks", moved)
+    change_config(site, 'path = "blocks"', f'path = "{moved}"')
+    assert "backend disk: ok" in run_entrepot("config", "check", "--open", "--site", str(site)).stdout
+    shutil.rmtree(site / "blocks")
+    with started(site, ["--workers", "1"]) as (endpoint, _):
+        assert client(endpoint).get_object(Bucket="bucket", Key="key")["Body"].read() == b"x" * 300_000
+    assert run_entrepot("fsck", str(site), "--read").returncode == 0
