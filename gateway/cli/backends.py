@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -121,16 +122,29 @@ def test(
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, max=60, help="The duration of each measurement.")
     ] = 1.0,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="A config that names a backend which is not in use yet. [default: that of the site]",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Test each guarantee of a backend that Entrepot relies on, and measure its speed. Leaves nothing behind.
 
     Exit status 3: a guarantee is not met."""
     from gateway.cli.text import backend_check as backend_check_text
+    from gateway.config import load_text
+    from gateway.config.loading import read
     from gateway.site.admin.backend_check import check_backend
 
+    new = None if config is None else load_text(read(config), site, str(config))
+
     async def work(opened: Site) -> BackendCheckResult:
-        return await check_backend(opened, name, seconds)
+        return await check_backend(opened, name, seconds, config=new)
 
     result = run_on_site(site, work, with_storage=True, strict=False)
     print_result(backend_check_text.to_dict(result), as_json=json, text=lambda: backend_check_text.to_text(result))

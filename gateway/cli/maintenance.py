@@ -86,13 +86,14 @@ def gc(
         bool,
         typer.Option(
             "--drop-newer",
-            help="In a restored site: delete also what was written after the backup, which is kept for some days.",
+            help="In a restored site: also delete data that was written after the backup, which is kept until the date "
+            "that `status` prints. Cannot be undone.",
         ),
     ] = False,
     unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
 ) -> int:
-    """Delete now what is not used any more, instead of waiting for the served site to do it.
+    """Delete unused blocks now, instead of waiting for the served site to do it.
 
     Exit status 4: a backend could not be reached or could not be listed completely; the others were cleaned up."""
     from gateway.cli.text import maintenance as maintenance_text
@@ -192,12 +193,12 @@ def restore(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Make a site in DIR of the backup in TARGET: to look at, or with --take-over in place of the original.
+    """Restore the backup in TARGET into DIR: as a read-only rehearsal, or with --take-over as the replacement of the
+    original.
 
-    Without --take-over, it is a rehearsal: a read-only site that reads the backup's data. The original site is not
-    affected.
+    A rehearsal reads the backup's data, and does not affect the original site.
 
-    With --take-over, it says what would happen, and does nothing. With --take-over --yes, the site in DIR is the same
+    --take-over alone prints a plan, and changes nothing. --take-over --yes executes it: the site in DIR is the same
     site in a new incarnation. It takes over the backends, and the original stops serving within seconds. Data that was
     written after the backup is not in it, but is kept for --keep-newer-days, so that a newer backup can still be
     restored. Nothing is written outside DIR except the backends' markers."""

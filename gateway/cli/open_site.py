@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from gateway.errors import CommitterGone
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
@@ -38,8 +41,8 @@ def run_on_view(folder: Path, work: Callable[[SiteView], Awaitable[T]]) -> T:
     async def on_view(view: SiteView) -> T:
         return await work(view)
 
-    with open_view(folder) as view:
-        if view.has_own_schema:
+    with suppress(CommitterGone), open_view(folder) as view:
+        if view.has_current_schema:
             return asyncio.run(on_view(view))
     return run_on_site(folder, work)
 
@@ -47,12 +50,12 @@ def run_on_view(folder: Path, work: Callable[[SiteView], Awaitable[T]]) -> T:
 def read_site(folder: Path, read: Callable[[SiteView], T]) -> T:
     """Call *read* on the site in *folder*, without a session: nothing is written. Returns the result of *read*.
 
-    If the journal was last used by another version of Entrepot, whose tables this one does not know, the site is opened
-    as by `run_on_site`, which brings them up to date."""
+    If the journal cannot be read without a committer, as on a full disk, or was last used by another version of
+    Entrepot, whose tables this one does not know, the site is opened as by `run_on_site`."""
     from gateway.site.site_view import open_view
 
-    with open_view(folder) as view:
-        if view.has_own_schema:
+    with suppress(CommitterGone), open_view(folder) as view:
+        if view.has_current_schema:
             return read(view)
 
     async def work(site: Site) -> T:

@@ -97,7 +97,7 @@ def takeover(
 def status(folder: SiteArgument, json: Json = False) -> int:
     """Show who serves the site, what it stores, and which copies are not yet complete.
 
-    Exit status 3: the site is served, and a backend is unavailable, or the server does not answer."""
+    Exit status 3: the site is served, and either a backend is unavailable or the server does not answer."""
     from gateway.cli.text import replication as replication_text
     from gateway.cli.text import server_status as server_status_text
     from gateway.site import replication_status
@@ -111,6 +111,8 @@ def status(folder: SiteArgument, json: Json = False) -> int:
 
     counts, replication = read_site(folder, read)
     server, file_version = read_server_status(folder), config_file_version(folder)
+    lost = {use.name for use in replication.backends if use.state == "lost"}  # processes learn that within a second
+    troubles = {name: trouble for name, trouble in server.backend_troubles.items() if name not in lost}
     facts = {**counts, "config_file": file_version, **server_status_text.to_dict(server)}
 
     def to_text() -> list[str]:
@@ -121,10 +123,10 @@ def status(folder: SiteArgument, json: Json = False) -> int:
         if kept_until_ns is not None:
             lines.append(f"deletes nothing before: {format_time(kept_until_ns)}, since it was restored from a backup")
         lines += server_status_text.to_text(server, file_version)
-        return [*lines, *replication_text.to_text(replication, server.backend_troubles)]
+        return [*lines, *replication_text.to_text(replication, troubles)]
 
     print_result(facts | replication_text.to_dict(replication), as_json=json, text=to_text)
-    unavailable = any(trouble.unavailable for trouble in server.backend_troubles.values())
+    unavailable = any(trouble.unavailable for trouble in troubles.values())
     return UNAVAILABLE if unavailable or server.no_answer else 0
 
 

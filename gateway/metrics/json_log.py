@@ -29,6 +29,7 @@ _NAMES = {number: name for name, number in LEVELS.items()}
 
 PENDING_LINES_MAX = 10_000
 _ARGUMENT = re.compile(r" ?[(:]? ?%[-#0-9.]*[a-zA-Z]\)?")
+_SPACES = re.compile(r"\s+")
 _QUOTED_CHARS = set(' "=')
 
 
@@ -156,7 +157,7 @@ def take_over_logging(lines: JsonLog) -> None:
 @cache
 def _name_of_event(template: str) -> str:
     """Return the message *template* without its arguments: a name that is the same for each such event."""
-    return re.sub(r"\s+", " ", _ARGUMENT.sub("", template)).strip(" ,.:;")
+    return _SPACES.sub(" ", _ARGUMENT.sub("", template)).strip(" ,.:;")
 
 
 def _to_text(line: str) -> str:

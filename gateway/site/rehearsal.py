@@ -1,7 +1,8 @@
 """A rehearsal: a site that was restored only to be looked at. It is read-only, and the original site goes on.
 
-**Invariants.** A rehearsal sends no commands to its journal, and puts, deletes and claims nothing on any backend. What
-says that it is one is in the journal's database (`REHEARSAL_ID`), so every copy of the folder is a rehearsal, too.
+**Invariants.** Apart from the records of its own sessions, a rehearsal writes nothing to its journal, and it puts,
+deletes and claims nothing on any backend. The database's `application_id` marks it as a rehearsal (`REHEARSAL_ID`), so
+every copy of the folder is a rehearsal, too.
 
 A rehearsal reads the blocks that the backup names. The original keeps these for as long as the backup says.
 """

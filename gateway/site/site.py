@@ -24,7 +24,7 @@ from gateway.site.active_config import follow_active_config
 from gateway.site.committer_launcher import LaunchedCommitter, open_journal
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.rehearsal import READ_ONLY
-from gateway.site.site_view import SiteView, load_openable
+from gateway.site.site_view import SiteView, load_config_checked
 from gateway.site.storage.block_storage import CACHED, BlockStorage
 from gateway.site.storage.keyring import Keyring
 from gateway.site.storage.registration import register_backends
@@ -82,7 +82,7 @@ class Site(SiteView):
 
         Raises `Misconfigured`, and `CommitterGone` if no committer runs and none can be started."""
         timing = timing or timing_from_environment()
-        config = load_openable(folder)
+        config = load_config_checked(folder)
         ring_path = master_key(folder, config)
         journal_path = journal_folder(folder, config)
         async with AsyncExitStack() as held:
@@ -101,7 +101,7 @@ class Site(SiteView):
                 self._restarting = asyncio.create_task(committer.keep_running(folder, journal_path, journal))
                 held.push_async_callback(_stop, self._restarting)
             if with_storage:
-                self._storage = await self._open_bytes(kind, strict=strict)
+                self._storage = await self._open_bytes(kind, strict=strict and not self.is_rehearsal)
                 held.push_async_callback(self._storage.close)
                 # The keeper does so itself, and ends when it fails. A rehearsal writes nothing, whatever markers say.
                 if kind in {"worker", "client"} and not self.is_rehearsal:

@@ -24,7 +24,7 @@ from gateway.timing import Timing, timing_from_environment
 
 
 class SiteView:
-    """The parts of a site that only read. Made by `open_view`, or as a `Site`."""
+    """Read-only access to a site: its config, tables and keys. Made by `open_view`, or as a `Site`."""
 
     def __init__(self, folder: Path, config: Config, store: ReadStore, keyring: Keyring, timing: Timing) -> None:
         self.folder = folder
@@ -42,12 +42,12 @@ class SiteView:
         return journal_folder(self.folder, self.config)
 
     @property
-    def has_own_schema(self) -> bool:
+    def has_current_schema(self) -> bool:
         """Whether the journal's tables have the schema of this version, whose statements read every table."""
         return [tuple(row) for row in self.store.query("PRAGMA user_version")] == [(len(STEPS),)]
 
 
-def load_openable(folder: Path) -> Config:
+def load_config_checked(folder: Path) -> Config:
     """Return the config in force of the site in *folder*. Raises `Misconfigured` if the site is not finished, or if
     this process may not open it."""
     config = load_active(folder)
@@ -62,7 +62,7 @@ def load_openable(folder: Path) -> Config:
 def open_view(folder: Path) -> Iterator[SiteView]:
     """Open the site in *folder* for reading. Raises `Misconfigured`, and `CommitterGone` if its journal cannot be
     read."""
-    config, timing = load_openable(folder), timing_from_environment()
+    config, timing = load_config_checked(folder), timing_from_environment()
     store = ReadStore(JournalPaths(journal_folder(folder, config)).database, timing=timing)
     try:
         yield SiteView(folder, config, store, Keyring(master_key(folder, config), store), timing)

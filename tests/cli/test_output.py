@@ -171,6 +171,7 @@ COMMANDS = [
     ["config", "check", "--site", "SITE"],
     ["config", "check", "/nonexistent/" + NAME],
     ["config", "show", "--site", "SITE"],
+    ["plan", "--site", NAME],
     ["config", "schema"],
     ["config", "default"],
     ["init", "/nonexistent/" + NAME],
@@ -236,6 +237,8 @@ SUCCESSFUL = [
     ["gc", "SITE", "--dry-run"],
     ["explain", "s3://bucket/k", "--site", "SITE"],
     ["config", "check", "--site", "SITE"],
+    ["config", "check", "--open", "--site", "SITE"],
+    ["plan", "--site", "SITE"],
     ["config", "show", "--site", "SITE", "--effective"],
     ["config", "schema"],
     ["config", "default"],
@@ -259,6 +262,7 @@ SUCCESSFUL = [
     ["serve", "SITE"],
     ["init", "PLAIN"],
     ["backup", "PLAIN", "BACKUP"],
+    ["restore", "--take-over", "BACKUP", "RESTORED", "--master-key", "MASTER"],
     ["restore", "--take-over", "--yes", "BACKUP", "RESTORED", "--master-key", "MASTER"],
 ]
 """In this order. SITE, BACKUP and RESTORED are folders with such a name; `reload` and `serve` run where SITE is served.
@@ -305,7 +309,7 @@ def test_commands_on_a_site_whose_folder_has_such_a_name_succeed_and_print_nothi
             succeed(command)
         unharmed(Path(site).with_name(Path(site).name + ".out").read_text())
         unharmed(endpoint.log.read_text())
-    for command in SUCCESSFUL[-3:]:
+    for command in SUCCESSFUL[-4:]:
         succeed(command)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from tests.endpoint import Endpoint, run_entrepot, started
@@ -100,6 +101,30 @@ def test_what_a_reload_would_refuse_is_said(served: Endpoint, cloud: S3Server) -
     ).stdout
     assert "a reload would FAIL" in text
     assert run_entrepot("config", "check", str(gone), "--open", check=False).returncode != 0
+
+
+def test_a_backend_that_is_not_in_force_yet_is_tested(served: Endpoint, cloud: S3Server) -> None:
+    file = edited(served, cloud.url)
+    command = ("backend", "test", "bucket", "--site", str(served.dir), "--seconds", "0.1")
+    refused = run_entrepot(*command, environment=ENVIRONMENT, check=False)
+    assert "the config names no backend 'bucket'" in refused.stderr
+    done = run_entrepot(*command, "--config", str(file), environment=ENVIRONMENT, check=False)
+    assert (done.returncode, "there is no such bucket" in done.stdout) == (3, True)
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=cloud.url,
+        aws_access_key_id="CLOUDKEY",
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+    )
+    s3.create_bucket(Bucket="blocks")
+    done = run_entrepot(*command, "--config", str(file), environment=ENVIRONMENT)
+    assert "ok: the backend answers, and no other site has claimed it" in done.stdout
+    assert "FAILED" not in done.stdout
+    assert "Contents" not in s3.list_objects_v2(Bucket="blocks")
+    s3.put_object(Bucket="blocks", Key="entrepot/.entrepot/marker", Body=b"another site's")
+    done = run_entrepot(*command, "--config", str(file), environment=ENVIRONMENT, check=False)
+    assert done.returncode == 3
 
 
 def test_a_backend_that_lost_its_marker_is_found(served: Endpoint) -> None:

@@ -57,7 +57,7 @@ async def test_a_rehearsal_reads_the_backup_while_the_original_goes_on(tmp_path:
     with started(site) as (endpoint, process):
         printed = restored(saved, anew).stdout
         assert printed.startswith("rehearsal of site ")
-        assert "the site is probably served" in printed
+        assert "backend disk is used in incarnation 1, and was stamped last at " in printed
         before = await marker_of(site)
         with started(anew) as (copy, _):
             s3 = client(copy)
@@ -205,7 +205,15 @@ def test_a_restore_says_what_taking_over_would_do_and_does_it_only_with_yes(tmp_
     assert (refused.returncode, "is a site already" in refused.stdout) == (1, True)
     (site / "blocks").rename(tmp_path / "away")
     refused = restored(saved, anew, "--take-over", check=False)
-    assert (refused.returncode, "leave it out: --without disk" in refused.stdout) == (1, True)
+    assert (refused.returncode, "blocks that should be there was found" in refused.stdout) == (1, True)
+    assert "--claim-anyway disk" in refused.stdout
+    (site / "blocks").mkdir()
+    assert restored(saved, anew, "--take-over", check=False).returncode == 1
+    assert restored(saved, anew, "--take-over", "--yes", check=False).returncode == 1
+    assert list((site / "blocks").iterdir()) == []
+    assert restored(saved, anew, "--take-over", "--claim-anyway", "disk").returncode == 0
+    given_up = restored(saved, anew, "--take-over", "--without", "disk").stdout
+    assert "backend disk is given up for good (--without)" in given_up
 
 
 def test_what_was_written_after_the_backup_can_be_restored_after_a_takeover(tmp_path: Path) -> None:

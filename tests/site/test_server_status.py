@@ -49,7 +49,7 @@ def test_a_backend_is_reported_once_with_each_reason(monkeypatch: pytest.MonkeyP
     assert server_status_text.to_text(status, "new") == []
     assert {name: trouble.to_text() for name, trouble in status.backend_troubles.items()} == {
         "disk": "UNAVAILABLE since 2023-11-14T22:13:19Z: gone (reported by keeper, one); x (reported by two)",
-        "other": "NOT USABLE as it should be: copies wait (reported by two)",
+        "other": "DEGRADED: copies wait (reported by two)",
     }
 
 

@@ -74,7 +74,7 @@ async def test_opening_that_fails_half_way_leaves_nothing_open(
         if step == "open":
             broken.setattr(BlockStorage, "open", fails)
         else:
-            broken.setattr("gateway.site.site.site_row", lambda rows: 1 / 0)
+            broken.setattr("gateway.site.site_view.site_row", lambda rows: 1 / 0)
         with pytest.raises((OSError, ZeroDivisionError)):
             await Site.open(folder)
     await asyncio.sleep(0)

@@ -43,7 +43,6 @@ FIXED = {
 }
 """Numbers that a protocol fixes."""
 RULES = {
-    "gateway/cli/text/rehearsal.py",  # how old a stamp of a site may be that is said to be served
     "gateway/journal/server/batch.py",  # which steps of the wall clock are smoothed in what people see
     "gateway/journal/site_clock.py",  # how the site's clock goes on over restarts; each process computes it
     "gateway/metrics/instruments.py",  # the bounds of histograms

@@ -1,4 +1,4 @@
-"""The grace period in which another copy of this journal may still be in use."""
+"""The grace period in which nothing is deleted that another copy of this journal may still need."""
 
 from __future__ import annotations
 

@@ -9,9 +9,6 @@ from gateway.cli.output import format_time
 from gateway.site.admin.rehearse import RehearsedSite
 from gateway.site.admin.takeover_plan import BackendUse, TakeoverPlan
 
-RECENT_SECONDS = 60.0
-"""A site that stamped a backend no longer ago than this is probably served."""
-
 
 def rehearsed_to_dict(rehearsed: RehearsedSite, folder: Path) -> dict[str, Any]:
     """Return the rehearsal in *folder* as plain values, for JSON."""
@@ -27,7 +24,7 @@ def rehearsed_to_text(rehearsed: RehearsedSite, folder: Path, now_ns: int) -> li
     """Return the same as lines for people."""
     as_of = f"as of {format_time(rehearsed.made_ns)}, {rehearsed.number} records"
     lines = [f"rehearsal of site {rehearsed.site} in {folder}: read-only, {as_of}"]
-    lines += [_use(use, now_ns) for use in rehearsed.backends]
+    lines += [_use(use, now_ns, rehearsed.incarnation) for use in rehearsed.backends]
     if any(use.why for use in rehearsed.backends):
         lines.append("what is on these backends alone cannot be read in the rehearsal")
     if now_ns > rehearsed.until_ns:
@@ -36,7 +33,7 @@ def rehearsed_to_text(rehearsed: RehearsedSite, folder: Path, now_ns: int) -> li
         *lines,
         f"check it: entrepot fsck {folder} --read",
         f"read from it: entrepot serve {folder}",
-        "put it in place of the original: entrepot restore --take-over, with another DIR",
+        "replace the original: entrepot restore --take-over, with another DIR",
     ]
 
 
@@ -56,14 +53,17 @@ def plan_to_text(plan: TakeoverPlan, now_ns: int, keep_newer_days: float) -> lis
     """Return the same as lines for people. *keep_newer_days*: for how long newer data would be kept."""
     if plan.refused:
         return [f"nothing was done. With --yes it would be refused: {plan.refused}"]
+    state = f"its state at {format_time(plan.made_ns)}, {plan.number} records"
     lines = [
         "nothing was done. With --yes:",
-        f"site {plan.site} goes on as of {format_time(plan.made_ns)}, with {plan.number} records, in a new incarnation",
+        f"site {plan.site} is restored to {state}, in a new incarnation",
         "whoever uses its backends now stops within seconds, and does not start again",
     ]
     for use in plan.backends:
-        later = f", later than the backup's ({plan.incarnation})" if use.incarnation > plan.incarnation else ""
-        lines.append(_use(use, now_ns) + later)
+        if use.backend in plan.without:
+            lines.append(f"backend {use.backend} is given up for good (--without), which cannot be undone")
+        else:
+            lines.append(_use(use, now_ns, plan.incarnation))
     lines += _newer(plan)
     kept = f"kept for {keep_newer_days:g} days" if keep_newer_days else "deleted by `entrepot gc`"
     return [
@@ -81,21 +81,29 @@ def _newer(plan: TakeoverPlan) -> list[str]:
             f"at {format_time(last.stamped_ns)} the original had {plan.newer_records} record(s) that are not in this "
             "backup. What it wrote later cannot be seen from here"
         )
+    else:
+        lines.append("it cannot be seen from here how many newer records there are")
     for newer in plan.newer:
         more = f", and perhaps more: {newer.why}" if newer.why else ""
         lines.append(
             f"backend {newer.backend} has {newer.blocks} block(s), {newer.bytes} bytes, that this backup does not "
-            f"name{more}. Small values may still be in the original's journal only"
+            f"name{more}"
         )
+    lines.append("newer small values may be in the journal of the original only, and are not counted")
     return lines
 
 
-def _use(use: BackendUse, now_ns: int) -> str:
+def _use(use: BackendUse, now_ns: int, incarnation: int) -> str:
+    """Return a line on *use*. *incarnation*: the backup's."""
     if use.why:
         return f"backend {use.backend} cannot be read: {use.why}"
-    line = f"backend {use.backend} is in use in incarnation {use.incarnation}"
+    line = f"backend {use.backend} is used in incarnation {use.incarnation}"
+    if use.incarnation > incarnation:
+        line += f", later than the backup's ({incarnation})"
     if not use.stamped_ns:
         return line
     seconds = max(0, now_ns - use.stamped_ns) / 1e9
-    served = "the site is probably served" if seconds < RECENT_SECONDS else "the site may be served all the same"
-    return f"{line}, stamped at {format_time(use.stamped_ns)} ({seconds:.0f} s ago): {served}"
+    return (
+        f"{line}, and was stamped last at {format_time(use.stamped_ns)} ({seconds:.0f} s ago), which does not say "
+        "whether the site is served now"
+    )

@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from backends import errors
 from backends.base import Backend, crc32c_of
 from gateway.blocks.types import block_path, session_prefix
+from gateway.config import Config, load
 from gateway.crypto.sealing import new_block_id
 from gateway.errors import InvalidArgument, Misconfigured
-from gateway.site.storage.backend_factory import open_s3
+from gateway.site.storage.backend_factory import load_driver, open_backend, open_s3
 from gateway.site.storage.marker_guard import check_marker
 from gateway.timing import Timing
+from gateway.topology import BackendPlace
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
+UNCLAIMED = "the backend answers, and no other site has claimed it"
 OWN_MARKER = "the backend answers and has this site's marker"
 CONCURRENT_CALLS = "all of this holds under concurrent calls"
 NOTHING_LEFT = "no test value is left"
@@ -69,24 +72,54 @@ class BackendCheckResult(NamedTuple):
         return not any(check.failure for check in self.checks)
 
 
-async def check_backend(site: Site, name: str, seconds: float) -> BackendCheckResult:
-    """Check the backend *name*. Each measurement takes about *seconds*.
+async def check_backend(site: Site, name: str, seconds: float, *, config: Config | None = None) -> BackendCheckResult:
+    """Check the backend *name*. Each measurement takes about *seconds*. The backend may be one that is not in force
+    yet: of *config*, or by default of the config file.
 
-    Nothing is stored on a backend that cannot be reached or lacks this site's marker; nothing is measured if a check
-    fails. Raises `InvalidArgument` if the config names no such backend."""
+    Nothing is stored on a backend that cannot be reached, lacks this site's marker or has another site's; nothing is
+    measured if a check fails. Raises `InvalidArgument` if the config names no such backend."""
     site.require_writable()
-    backend = next((each for each in site.storage.backends.values() if each.name == name), None)
-    if backend is None:
+    for number, backend in site.storage.backends.items():
+        if backend.name == name:
+            marked = Check(OWN_MARKER, await _failure_of(lambda: _check_own_marker(backend, number, site)))  # noqa: B023
+            return await _run_checks(site, site.storage.topology.backends[name], backend, marked, seconds)
+    place = (config or load(site.folder)).topology(site.folder).backends.get(name)
+    if place is None:
         raise InvalidArgument(f"the config names no backend {name!r}")
-    number = next(each for each, other in site.storage.backends.items() if other is backend)
+    return await _check_new_backend(site, place, seconds)
+
+
+async def _check_new_backend(site: Site, place: BackendPlace, seconds: float) -> BackendCheckResult:
+    """Check a backend that is not in force yet, so that the pool has not opened it."""
+    await load_driver(place)
+    try:
+        backend = await open_backend(place, writes_much=False, make=place.s3 is None, timing=site.timing)
+    except errors.BackendError as error:
+        return BackendCheckResult(place.name, (Check(UNCLAIMED, f"{type(error).__name__}: {error}"),), ())
+    try:
+        unclaimed = Check(UNCLAIMED, await _failure_of(lambda: _check_unclaimed(backend, site)))
+        return await _run_checks(site, place, backend, unclaimed, seconds)
+    finally:
+        await backend.close()
+
+
+async def _check_unclaimed(backend: Backend, site: Site) -> str:
+    held = await backend.marker()
+    return "" if held is None or held.site == site.id else f"it belongs to site {held.site}"
+
+
+async def _run_checks(
+    site: Site, place: BackendPlace, backend: Backend, marked: Check, seconds: float
+) -> BackendCheckResult:
+    """Run all checks if *marked*, the one of the marker, has succeeded."""
     test = _BackendTest(backend, site.journal.session, site.timing)
-    checks = [Check(OWN_MARKER, await _failure_of(lambda: _check_own_marker(backend, number, site)))]
+    checks = [marked]
     throughputs: list[Throughput] = []
     capabilities: dict[str, str] = {}
     try:
         if not checks[0].failure:
             checks += [Check(guarantee, await _failure_of(check)) for guarantee, check in test.checks()]
-            capabilities = await _capabilities(site, name)
+            capabilities = await _capabilities(place, site.timing)
         if not any(check.failure for check in checks):
             for size in SIZES:
                 for at_once in CONCURRENCIES:
@@ -97,7 +130,7 @@ async def check_backend(site: Site, name: str, seconds: float) -> BackendCheckRe
     finally:
         not_deleted = await test.delete_values()
     checks += [Check(NOTHING_LEFT, not_deleted)] if len(checks) > 1 else []
-    return BackendCheckResult(name, tuple(checks), tuple(throughputs), tuple(capabilities.items()))
+    return BackendCheckResult(place.name, tuple(checks), tuple(throughputs), tuple(capabilities.items()))
 
 
 async def _check_own_marker(backend: Backend, number: int, site: Site) -> str:
@@ -108,13 +141,12 @@ async def _check_own_marker(backend: Backend, number: int, site: Site) -> str:
     return ""
 
 
-async def _capabilities(site: Site, name: str) -> dict[str, str]:
+async def _capabilities(place: BackendPlace, timing: Timing) -> dict[str, str]:
     """Return what the driver of a bucket finds out about the server; nothing for a folder."""
-    place = site.storage.topology.backends[name]
     if place.s3 is None:
         return {}
     try:
-        driver = await open_s3(place, place.s3, make=False, timing=site.timing)
+        driver = await open_s3(place, place.s3, make=False, timing=timing)
     except errors.BackendError as error:
         return {"what it can do": f"not known: {error}"}
     try:

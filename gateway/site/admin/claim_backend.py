@@ -102,6 +102,9 @@ async def claim_all(
             if lost:
                 continue
             has_blocks = bool(_sample_blocks(number, store))
+            if has_blocks and name not in anyway and _is_empty_folder(place):  # opening it would create files
+                why = await reason_against_claim(None, number, store)
+                raise Misconfigured(f"backend {name!r}: {why} No backend was claimed")
             opened[name] = await (
                 _open_existing(place, timing)
                 if has_blocks
@@ -125,6 +128,16 @@ async def claim_all(
     return {name: report.message for name, report in restored_elsewhere.items()}
 
 
+async def reason_against_claim(backend: Backend | None, number: int, rows: JournalTables) -> str:
+    """Return why *backend*, which has no marker, would not be claimed as number *number*; empty if it would. None: its
+    folder was never a backend. Nothing is changed."""
+    if backend is None:
+        sample = _Sample(len(_sample_blocks(number, rows)), 0, "")
+    else:
+        sample = await _look_for_blocks(backend, number, rows)
+    return _describe_unexpected(sample) if sample.is_unexpected else ""
+
+
 async def _claim(backend: Backend, number: int, rows: JournalTables, *, anyway: bool) -> ClaimResult:
     wanted, held = _own_marker(rows, number), await backend.marker()
     sample = await _look_for_blocks(backend, number, rows)
@@ -146,6 +159,10 @@ async def _open_existing(place: BackendPlace, timing: Timing) -> Backend:
         message = f"{place.path}: there is no such folder; mount its disk, or create the folder if the disk is lost"
         raise backend_errors.Misconfigured(message, backend=place.name)
     return await open_backend(place, writes_much=False, make=place.s3 is None, timing=timing)
+
+
+def _is_empty_folder(place: BackendPlace) -> bool:
+    return place.s3 is None and os.path.isdir(place.path) and not set(os.listdir(place.path)) - {"lost+found"}
 
 
 def _require_claimable(backend: Backend, held: Marker | None, wanted: Marker, others: Collection[int]) -> None:

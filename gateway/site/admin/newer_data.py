@@ -1,4 +1,4 @@
-"""What the original of a restored site wrote after the backup, and until when the restored site keeps it."""
+"""Until when a restored site keeps the data that its original wrote after the backup."""
 
 from __future__ import annotations
 

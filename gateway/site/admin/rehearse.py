@@ -25,6 +25,8 @@ from gateway.timing import timing_from_environment
 class RehearsedSite(NamedTuple):
     site: str
     """The site's id."""
+    incarnation: int
+    """The incarnation of the backup."""
     number: int
     """The number of the last record in the backup."""
     made_ns: int
@@ -53,4 +55,6 @@ async def rehearse(target: Path, folder: Path, key_file: Path, *, tables_only: b
         paths = JournalPaths(journal_folder(folder, config))
         if not paths.database.exists():
             await asyncio.to_thread(journal_backup.rehearse, target, paths.folder, tables_only=tables_only)
-    return RehearsedSite(manifest.site, manifest.number, manifest.made_ns, manifest.until_ns, uses)
+    return RehearsedSite(
+        manifest.site, manifest.incarnation, manifest.number, manifest.made_ns, manifest.until_ns, uses
+    )

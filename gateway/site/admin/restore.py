@@ -39,7 +39,6 @@ failed because a backend could not be reached can be run again without it. A bac
 from __future__ import annotations
 
 import asyncio
-import os.path
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +46,7 @@ from typing import NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Marker
+from backends.local.marker import has_marker
 from gateway import failpoints
 from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
@@ -187,7 +187,7 @@ async def _find_greatest_incarnation(
     for place in topology.backends.values():
         if place.name in lost:
             continue
-        if place.s3 is None and not os.path.isdir(place.path):
+        if place.s3 is None and not has_marker(place.path):
             continue  # `claim_all` creates the folder, if no block should be there
         marker = await read_marker(place, timing)
         if marker is None:
@@ -204,7 +204,7 @@ async def read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
     """Return the marker of *place*. None if it has none, or if it is a bucket that may be missing, since its config
     permits to create it. Raises `Misconfigured` if the backend cannot be used."""
     try:
-        backend = await open_backend(place, writes_much=False, make=place.s3 is None, timing=timing)
+        backend = await open_backend(place, writes_much=False, make=False, timing=timing, read_only=True)
     except backend_errors.Misconfigured as error:
         if place.s3 is not None and place.s3.create_bucket:
             return None

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Backend, Marker
+from backends.local.files import CONTROL
 from gateway.blocks.maintenance.inventory import DEFAULT_LIMITS, BlockState, ListingLimits, take_inventory
 from gateway.blocks.protocols import Progress, no_progress
 from gateway.config import CONFIG_NAME
-from gateway.errors import Misconfigured
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.site.admin.backup_source import Backup, check_key, check_names, read_backup
+from gateway.site.admin.claim_backend import reason_against_claim
 from gateway.site.paths import UNFINISHED
 from gateway.site.storage.backend_factory import load_driver, open_backend
 from gateway.site.storage.open_backends import close_all
@@ -25,7 +26,6 @@ from gateway.topology import BackendPlace
 
 PROGRESS_EVERY = 1_000
 """Blocks between two calls of the progress."""
-NO_MARKER = "it has no marker"
 _NEWER = frozenset({BlockState.ORPHAN, BlockState.UNNAMED, BlockState.IN_FLIGHT})
 
 
@@ -43,11 +43,8 @@ class BackendUse(NamedTuple):
     """Why the backend cannot be used for this; empty if it can."""
     other_site: bool = False
     """Whether it belongs to another site."""
-
-    @property
-    def unreadable(self) -> bool:
-        """Whether it cannot be claimed, since it could not be read or is another site's."""
-        return bool(self.why) and self.why != NO_MARKER
+    unmarked: bool = False
+    """Whether it has no marker, or its folder or bucket does not exist yet: a restore may claim it."""
 
 
 class NewerBlocks(NamedTuple):
@@ -71,6 +68,8 @@ class TakeoverPlan(NamedTuple):
     made_ns: int
     backends: tuple[BackendUse, ...]
     newer: tuple[NewerBlocks, ...]
+    without: tuple[str, ...] = ()
+    """The backends that would be given up for good."""
     refused: str = ""
     """Why the restore would be refused, as far as that is known before it is tried; empty if it is not."""
 
@@ -108,21 +107,61 @@ async def plan_takeover(
     await asyncio.to_thread(check_key, key_file.read_bytes(), key_file, backup.database)
     check_names(anyway, without, backup.topology)
     uses = await read_backend_uses(backup, timing)
-    newer = await _count_newer(backup, [use.backend for use in uses if not use.why], timing, limits, progress)
+    newer = await _count_newer(
+        backup, [use.backend for use in uses if not use.why and use.backend not in without], timing, limits, progress
+    )
     manifest = backup.manifest
-    refused = _reason_for_refusal(folder, uses, without)
-    return TakeoverPlan(manifest.site, manifest.incarnation, manifest.number, manifest.made_ns, uses, newer, refused)
+    refused = await _reason_for_refusal(backup, folder, uses, anyway, without, timing)
+    return TakeoverPlan(
+        manifest.site, manifest.incarnation, manifest.number, manifest.made_ns, uses, newer, tuple(without), refused
+    )
 
 
-def _reason_for_refusal(folder: Path, uses: Collection[BackendUse], without: Collection[str]) -> str:
+async def _reason_for_refusal(
+    backup: Backup,
+    folder: Path,
+    uses: Collection[BackendUse],
+    anyway: Collection[str],
+    without: Collection[str],
+    timing: Timing,
+) -> str:
     """Return why a restore in *folder* would be refused; empty if no reason is known."""
     if (folder / CONFIG_NAME).exists() and not (folder / UNFINISHED).exists():
         return f"{folder} is a site already"
     for use in uses:
-        if use.backend not in without and use.unreadable:
-            hint = "" if use.other_site else f". If it is gone for good, leave it out: --without {use.backend}"
-            return f"backend {use.backend!r}: {use.why}{hint}"
+        if use.backend in without or (use.unmarked and use.backend in anyway):
+            continue
+        reason, hint = use.why, f". If it is gone for good, leave it out: --without {use.backend}"
+        if use.unmarked:
+            reason = await _reason_against_claim(backup, backup.topology.backends[use.backend], timing)
+            hint = (
+                f". Mount it; or if it is a new, empty one, claim it: --claim-anyway {use.backend}; or if it is gone "
+                f"for good, leave it out, which cannot be undone: --without {use.backend}"
+            )
+        if reason:
+            return f"backend {use.backend!r}: {reason}{'' if use.other_site else hint}"
     return ""
+
+
+async def _reason_against_claim(backup: Backup, place: BackendPlace, timing: Timing) -> str:
+    """Return why a restore would not claim the backend at *place*, which has no marker; empty if it would."""
+    store = ReadStore(backup.database)
+    try:
+        ids = dict(store.query("SELECT name, id FROM backend"))
+        backend = None if _is_absent(place) else await open_existing(place, timing)
+        try:
+            return await reason_against_claim(backend, ids.get(place.name, 0), store)
+        finally:
+            await close_all([] if backend is None else [backend])
+    except backend_errors.BackendError as error:
+        return error.message
+    finally:
+        store.close()
+
+
+def _is_absent(place: BackendPlace) -> bool:
+    """Whether *place* is a folder that does not exist, or was never a backend."""
+    return place.s3 is None and not os.path.isdir(os.path.join(place.path, CONTROL))
 
 
 async def read_backend_uses(backup: Backup, timing: Timing) -> tuple[BackendUse, ...]:
@@ -132,12 +171,15 @@ async def read_backend_uses(backup: Backup, timing: Timing) -> tuple[BackendUse,
 
 
 async def _read_use(place: BackendPlace, site: str, timing: Timing) -> BackendUse:
+    if _is_absent(place):
+        return BackendUse(place.name, why=f"{place.path} has no marker", unmarked=True)
     try:
         marker = await _read_marker(place, timing)
-    except (backend_errors.BackendError, Misconfigured) as error:
-        return BackendUse(place.name, why=str(error))
+    except backend_errors.BackendError as error:
+        creatable = place.s3 is not None and place.s3.create_bucket and "no such bucket" in error.message
+        return BackendUse(place.name, why=error.message, unmarked=creatable)
     if marker is None:
-        return BackendUse(place.name, why=NO_MARKER)
+        return BackendUse(place.name, why="it has no marker", unmarked=True)
     if marker.site != site:
         why = f"it belongs to site {marker.site}, and the backup is of site {site}"
         return BackendUse(place.name, why=why, other_site=True)

@@ -41,7 +41,7 @@ class CombinedTrouble(NamedTuple):
 
     def to_text(self) -> str:
         """Return the trouble as a phrase for people."""
-        state = "UNAVAILABLE" if self.unavailable else "NOT USABLE as it should be"
+        state = "UNAVAILABLE" if self.unavailable else "DEGRADED"
         since = f" since {self.since}" if self.since else ""
         whys = "; ".join(f"{why} (reported by {', '.join(names)})" for why, names in self.reasons.items())
         return f"{state}{since}: {whys}"
