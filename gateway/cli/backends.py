@@ -44,7 +44,7 @@ def list_(site: SiteOption, json: Json = False) -> None:
     )
 
 
-@app.command("lost")
+@app.command("lost", short_help="List what would be lost with a backend.")
 def lost(
     site: SiteOption,
     name: Annotated[
@@ -79,7 +79,7 @@ def lost(
     print_result(lost_objects_text.to_dict(losses), as_json=json, text=lambda: lost_objects_text.to_text(losses))
 
 
-@app.command("retry")
+@app.command("retry", short_help="Retry blocks that were set aside or are lost.")
 def retry(site: SiteOption, json: Json = False) -> None:
     """Retry now the blocks that were set aside or are lost, which are otherwise retried once a day."""
     from gateway.site.admin.retry_work import retry_failed_work
@@ -91,7 +91,7 @@ def retry(site: SiteOption, json: Json = False) -> None:
     print_result({"blocks": count}, as_json=json, text=lambda: [f"{count} block(s) are retried now"])
 
 
-@app.command("claim")
+@app.command("claim", short_help="Restore the marker of a backend.")
 def claim(
     name: Name,
     site: SiteOption,
@@ -115,7 +115,7 @@ def claim(
     print_result(claim_backend_text.to_dict(result), as_json=json, text=lambda: claim_backend_text.to_text(result))
 
 
-@app.command("test")
+@app.command("test", short_help="Test a backend, and measure its speed.")
 def test(
     name: Name,
     site: SiteOption,

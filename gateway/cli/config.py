@@ -30,8 +30,8 @@ _File = Annotated[
 def add_to(main: typer.Typer) -> None:
     """Add these commands to *main*."""
     main.add_typer(app, name="config")
-    main.command("plan")(plan)
-    main.command("reload")(reload)
+    main.command("plan", short_help="Show which copies a config makes and drops.")(plan)
+    main.command("reload", short_help="Adopt the edited config.")(reload)
 
 
 @app.command("check")
@@ -138,7 +138,7 @@ def schema() -> None:
     print_text(schema_text())
 
 
-@app.command("default")
+@app.command("default", short_help="Print the config that `init` writes.")
 def default() -> None:
     """Print the config that `init` writes, with an explanation of every line."""
     from gateway.config import default_text

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from gateway.site.site import Site
 
 app = typer.Typer(
-    help="The keys of a site: ring keys seal blocks; the master key encrypts the ring keys.", no_args_is_help=True
+    help="The keys of a site: ring keys seal blocks; the master key encrypts the ring keys.",
+    short_help="The ring keys and the master key.",
+    no_args_is_help=True,
 )
 
 
-@app.command("rotate")
+@app.command("rotate", short_help="Make a new master key.")
 def rotate(site: SiteOption, json: Json = False) -> None:
     """Make a new master key, and wrap all ring keys and secrets under it. No block is rewritten."""
     from gateway.site.admin import key_rotation
@@ -37,7 +39,7 @@ def rotate(site: SiteOption, json: Json = False) -> None:
     )
 
 
-@app.command("renew")
+@app.command("renew", short_help="Make a new ring key for new blocks.")
 def renew(site: SiteOption, json: Json = False) -> None:
     """Make a new ring key, which seals all blocks that are written from now on."""
     from gateway.site.admin import key_rotation

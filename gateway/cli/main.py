@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 from typer.exceptions import Abort, Exit, TyperException
@@ -22,9 +23,8 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="entrepot",
-    help="A multi-cloud object-storage gateway.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -32,10 +32,20 @@ site.add_to(app)
 serve.add_to(app)
 maintenance.add_to(app)
 config.add_to(app)
-app.command("explain")(backends.explain)
+app.command("explain", short_help="Show where an object is stored, and why.")(backends.explain)
 app.add_typer(backends.app, name="backend")
 app.add_typer(users.app, name="user")
 app.add_typer(keys.app, name="keys")
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=site.print_version, help="Print the version, and exit."),
+    ] = False,
+) -> None:
+    """A multi-cloud object-storage gateway."""
 
 
 def main() -> None:

@@ -40,8 +40,10 @@ UnnamedMax = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to *app*."""
-    for command in (fsck, gc, backup, restore):
-        app.command(command.__name__)(command)
+    app.command("fsck", short_help="Check the journal and the stored blocks.")(fsck)
+    app.command("gc", short_help="Delete unused blocks now.")(gc)
+    app.command("backup", short_help="Copy the journal and the config.")(backup)
+    app.command("restore", short_help="Rehearse a restore, or restore a backup.")(restore)
 
 
 def fsck(

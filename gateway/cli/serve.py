@@ -22,7 +22,7 @@ WORKER_MODULE = "gateway.cli.worker"
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to *app*."""
-    app.command("serve")(serve)
+    app.command("serve", short_help="Serve a site over S3.")(serve)
 
 
 def serve(

@@ -330,6 +330,8 @@ class ProcessesTiming:
     """Between two tries to listen on an address that is taken."""
     lock_try_seconds: Pause = 0.05
     """Between two tries to take the lock of the serving process, which a process that only reads holds for a moment."""
+    status_seconds: Pause = 2.0
+    """Between two looks of `entrepot status --watch` and `--wait`."""
     answer_seconds: Limit = 5.0
     """How long the supervisor may take to answer a command of the command line."""
 

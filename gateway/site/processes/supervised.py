@@ -143,6 +143,11 @@ class SupervisedProcess:
         self.kill()
         await self._task
 
+    def end_at_once(self) -> None:
+        """Kill the process, and do not start it again. `stop` returns as soon as it has ended."""
+        self._stop.set()
+        self.kill()
+
     async def _watch(self) -> None:
         """Kill the process once its event loop hangs."""
         while not self._heartbeat.is_hung(ready=self.facts is not None):

@@ -133,6 +133,15 @@ class Supervisor:
         self._lock.release()
         self._json_log.write(INFO, "stopped")
 
+    def _on_stop_signal(self) -> None:
+        """Stop at the first signal. At the second one, kill all processes: nothing that was acknowledged is lost, but
+        the clients of requests under way get no answer."""
+        if self._stop_requested.is_set():
+            self._json_log.write(WARNING, "stopping at once")
+            for each in self._all():
+                each.end_at_once()
+        self._stop_requested.set()
+
     @property
     def failure(self) -> str:
         """Why a process cannot be restarted; empty if there is none."""
@@ -145,7 +154,7 @@ class Supervisor:
         self._reloading = ConfigReloader(self.folder, self._json_log, self._all, self._keeper, self._timing)
         loop = asyncio.get_running_loop()
         for caught in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(caught, self._stop_requested.set)
+            loop.add_signal_handler(caught, self._on_stop_signal)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         count = self._config.server.workers or len(os.sched_getaffinity(0))
         self._sockets = await _listening(listen, count, self._timing)
