@@ -34,6 +34,7 @@ from gateway.metrics.loop_lag import watch_loop
 from gateway.site.active_config import load_active, set_version_metric
 from gateway.site.processes.control_channel import CONTROL_FD, ControlChannel, Message, Question
 from gateway.site.processes.memory import keep_freed_memory
+from gateway.site.processes.resource_metrics import measure_process
 from gateway.site.storage.backend_trouble import BackendTrouble
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing, timing_from_environment
@@ -142,6 +143,7 @@ class Child:
         one whose event loop hangs (`heartbeat`)."""
         troubles: dict[str, BackendTrouble] = {}
         try:
+            measure_process(self.name)
             troubles = self._role.report()
         except Exception as error:  # noqa: BLE001 (whatever is wrong with a gauge)
             self.json_log.write(ERROR, "a report lacks its gauges", why=f"{type(error).__name__}: {error}")

@@ -26,6 +26,7 @@ from gateway.site.processes.control_channel import Message, Question
 from gateway.site.processes.priority import lower_priority
 from gateway.site.processes.readiness import ReadinessProbe
 from gateway.site.processes.replication_metrics import count_copies
+from gateway.site.processes.resource_metrics import count_disks
 from gateway.site.processes.site_role import SiteRole
 from gateway.site.rehearsal import READ_ONLY
 from gateway.site.reload_checks import (
@@ -89,6 +90,7 @@ class KeeperRole(SiteRole):
         tasks = [asyncio.create_task(worker.run(), name=worker.name) for worker in self._workers]
         tasks.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         tasks.append(asyncio.create_task(count_copies(site), name="copies"))
+        tasks.append(asyncio.create_task(count_disks(site), name="disks"))
         tasks.append(asyncio.create_task(site.storage.watch_markers(), name="markers"))
         self._registrar = Registrar(lambda: site.storage.topology, site.journal, site.store, site.timing)
         tasks.append(asyncio.create_task(self._registrar.run(), name="claims"))

@@ -32,6 +32,7 @@ from gateway.metrics.json_log import INFO, WARNING, JsonLog
 from gateway.site.ownership import require_owner
 from gateway.site.processes.config_reload import ConfigReloader
 from gateway.site.processes.control_channel import Message, Question
+from gateway.site.processes.resource_metrics import measure_process, set_build_info
 from gateway.site.processes.status_http import StatusServer
 from gateway.site.processes.supervised import ProcessSpec, SupervisedProcess
 from gateway.site.serve_lock import ServeLock
@@ -223,6 +224,8 @@ class Supervisor:
     # ---- status --------------------------------------------------------------------------------------------------
 
     def _metrics_text(self) -> bytes:
+        set_build_info()
+        measure_process("supervisor")
         self._gathered.tell("supervisor", REGISTRY.snapshot())
         return self._gathered.text()
 
