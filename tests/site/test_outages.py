@@ -84,7 +84,7 @@ def test_a_folder_that_is_gone_is_reported_and_so_is_its_return(tmp_path: Path) 
         line = reported(endpoint, "disk")
         assert "UNAVAILABLE since 2" in line
         shutil.move(endpoint.dir / "elsewhere", blocks)
-        until(lambda: counted(endpoint, "entrepot_backend_up", backend="disk") == 1, "its return")
+        until(lambda: watch(endpoint, "/healthz")[1]["backends"]["disk"]["up"], "its return, in each process")
         assert "UNAVAILABLE" not in run_entrepot("status", str(endpoint.dir)).stdout
 
 
