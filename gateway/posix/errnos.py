@@ -85,7 +85,9 @@ def os_error(error: EntrepotError, path: str) -> OSError:
     code = errno_of(type(error))
     message = os.strerror(code)
     named_by_path = isinstance(error, _NAMED_BY_PATH) and code != errno.EACCES
-    if error.args and not named_by_path:
+    if isinstance(error, errors.NoSuchBucket) and error.args:
+        message += f" (there is no bucket {str(error.args[0])!r})"
+    elif error.args and not named_by_path:
         message += f" ({type(error).__name__}: {', '.join(str(each) for each in error.args)})"
     return OSError(code, message, path)
 

@@ -208,7 +208,27 @@ def test_a_forked_child_that_ends_leaves_its_parents_connections(said):
         fs.ls("")
 
 
+def test_an_option_that_does_not_exist_is_refused():
+    with pytest.raises(TypeError, match=r"has no option endpoint_url; it has site, user,.* endpoint, "):
+        EntrepotFileSystem(endpoint_url="http://127.0.0.1:9000")
+    EntrepotFileSystem(asynchronous=False, listings_expiry_time=1, max_paths=10, skip_instance_cache=True)
+
+
+def test_a_bucket_that_does_not_exist_is_named(said):
+    fs = EntrepotFileSystem()
+    for call in (lambda: fs.ls("nosuch/x"), lambda: fs.cat_file("nosuch/x"), lambda: fs.pipe_file("nosuch/x", b"")):
+        with pytest.raises(FileNotFoundError, match="there is no bucket 'nosuch'"):
+            call()
+
+
 # --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gateway_without_tls_says_so_to_a_client_that_wants_it(served):
+    options = {"key": served.access_key, "secret": served.secret_key}
+    fs = EntrepotFileSystem(endpoint=served.url.replace("http://", "https://"), **options)
+    with pytest.raises(OSError, match="does not speak TLS: write http:// in the endpoint"):
+        fs.ls("")
 
 
 def test_over_tls_the_gateway_has_to_show_who_it_is(tmp_path):

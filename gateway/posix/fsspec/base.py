@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
 import itertools
 import os
 from collections.abc import Coroutine, Iterable
@@ -40,6 +41,16 @@ EVERYTHING = -1
 _numbers = itertools.count()
 
 
+_FSSPEC_OPTIONS = {"asynchronous", "loop", "listings_expiry_time", "max_paths", "skip_instance_cache"}
+"""Options that fsspec itself has, beside those that `FileSystemBase` names."""
+
+
+def _own_options() -> list[str]:
+    """Return the names of the options of `FileSystemBase`."""
+    parameters = inspect.signature(FileSystemBase.__init__).parameters.values()
+    return [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD and each.name != "self"]
+
+
 class FileSystemBase(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
     """What the parts of `EntrepotFileSystem` share."""
 
@@ -67,10 +78,13 @@ class FileSystemBase(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
         user by default. Over HTTP, *endpoint* is the gateway's `http(s)://host:port`; *key* and *secret*, or a
         *credentials_file*, select the user. Without *site* and *endpoint*, ENTREPOT_SITE or ENTREPOT_ENDPOINT is used
         at the time of use. *ca_file*: certificates that verify the gateway's, instead of the system's. *region*: the
-        gateway's. *timeout*: seconds for each read of a response.
+        gateway's. *timeout*: seconds for each read of a response. *options*: those of fsspec. Raises `TypeError` for
+        any other option.
 
         Listings are cached only with *use_listings_cache*: a listing takes microseconds in process and one request over
         HTTP, and other clients may write to the site."""
+        if unknown := sorted(options.keys() - _FSSPEC_OPTIONS):
+            raise TypeError(f"entrepot:// has no option {', '.join(unknown)}; it has {', '.join(_own_options())}")
         if site is not None and endpoint is not None:
             raise ValueError("site and endpoint exclude each other: give one of them")
         if endpoint is not None and (user is not None or access_key is not None):

@@ -30,6 +30,7 @@ from gateway.errors import (
     EntrepotError,
     IncompleteBody,
     InvalidArgument,
+    Misconfigured,
     Refused,
     Unavailable,
 )
@@ -54,6 +55,8 @@ CHUNKED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 ERROR_BYTES_MOST = 64 << 10
 """The bytes of an error response that are read."""
 
+_NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"}
+"""OpenSSL's reasons if a server answers a TLS handshake with plain HTTP."""
 _RETRYABLE_STATUS = {500, 502, 503, 504}
 _ELEMENT = re.compile(r"<(Code|Message|Region)>([^<]*)</")
 _ERROR_OF_CODE: dict[str, type[EntrepotError]] = {
@@ -167,6 +170,9 @@ class Transport:
                 response.release()
             return result  # noqa: TRY300 (the result was computed above)
         except aiohttp.ClientSSLError as error:
+            if getattr(getattr(error, "os_error", None), "reason", "") in _NO_TLS:
+                message = f"{self._endpoint.host} does not speak TLS: write http:// in the endpoint"
+                raise Misconfigured(message) from None
             raise AccessDenied(f"{self._endpoint.host} cannot be verified: {error}") from None
         except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError, BadChecksum) as error:
             if outgoing.failed is not None:
