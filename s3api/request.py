@@ -81,9 +81,9 @@ class S3Request:
         """S3's name of the operation, for the access log."""
         self.request_id = request_id
         self.caller: Caller = _ANONYMOUS
+        """The authenticated user. `auth.Authenticator` sets it."""
         self.claimed_access_key = ""
         """The access key id that the request names, whether its signature is right or not; empty if it is anonymous."""
-        """The authenticated user. `auth.Authenticator` sets it."""
         self.verified: VerifiedRequest | None = None
         """How the body is signed. `auth.Authenticator` sets it."""
 

@@ -52,15 +52,14 @@ def check(
     With --open, everything is checked that a reload does, and nothing is changed: secrets, endpoints, credentials,
     buckets and markers, what a reload would refuse, and which copies it would make and drop. Exit status 1: a reload
     would fail."""
-    from gateway.cli.text import config_plan as config_plan_text
     from gateway.config import load_text
     from gateway.config.loading import read
-    from gateway.site.admin.config_plan import plan_config
     from gateway.site.paths import journal_folder
     from gateway.site.replication_status import config_remarks
 
     path = _path(file, site)
-    config = load_text(read(path), path.parent, str(path))
+    text = read(path)
+    config = load_text(text, path.parent, str(path))
     remarks = [] if site is None else config_remarks(journal_folder(site, config), config.topology(site))
     result = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
     lines = [f"{path} is valid: version {config.version}", *remarks]
@@ -69,7 +68,11 @@ def check(
         return 0
     if site is None:
         raise typer.BadParameter("--open needs the site's folder: --site DIR, or ENTREPOT_SITE")
-    plan = run_on_view(site, lambda view: plan_config(view, load_text(read(path), site, str(path))))
+
+    from gateway.cli.text import config_plan as config_plan_text  # only now: it imports what opens backends
+    from gateway.site.admin.config_plan import plan_config
+
+    plan = run_on_view(site, lambda view: plan_config(view, load_text(text, site, str(path))))
     print_result(
         {**result, "ok": plan.ok, **config_plan_text.to_dict(plan)},
         as_json=json,

@@ -15,12 +15,12 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from queue import SimpleQueue
 from typing import Any
 
-from gateway.metrics.repeated_lines import RepeatedLines
+from gateway.metrics.repeated_lines import MESSAGES_MAX, RepeatedLines
 from gateway.timing import Timing
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
@@ -154,7 +154,7 @@ def take_over_logging(lines: JsonLog) -> None:
     root.setLevel(max(lines.level, INFO))
 
 
-@cache
+@lru_cache(MESSAGES_MAX)
 def _name_of_event(template: str) -> str:
     """Return the message *template* without its arguments: a name that is the same for each such event."""
     return _SPACES.sub(" ", _ARGUMENT.sub("", template)).strip(" ,.:;")

@@ -22,10 +22,9 @@ from gateway.placement.desired import StoredBlock
 from gateway.placement.movement import BlockGroup, Movement, movement
 from gateway.site.active_config import settings_needing_restart
 from gateway.site.admin.lost_objects import lost_backends
-from gateway.site.admin.takeover_plan import open_existing
 from gateway.site.reload_checks import check_not_lost, check_not_needed
 from gateway.site.site_view import SiteView
-from gateway.site.storage.open_backends import close_all
+from gateway.site.storage.open_to_read import read_marker, would_create_bucket
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
 
@@ -123,21 +122,10 @@ async def _check_backend(site: SiteView, place: BackendPlace, timing: Timing) ->
         problem = "" if os.path.isdir(above) else f"{above} is not a folder"
         return BackendCheck(place.name, True, problem, "" if problem else f"a reload creates the folder {place.path}")
     try:
-        held = await _read_marker(place, timing)
+        held = await read_marker(place, timing)
     except (backend_errors.BackendError, EntrepotError) as error:
         return _unreadable(place, is_new, error)
     return BackendCheck(place.name, is_new, *_compare(site, held, backend_id, is_new))
-
-
-async def _read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
-    backend = await open_existing(place, timing)
-    try:
-        async with asyncio.timeout(timing.backends.open_seconds):
-            return await backend.marker()
-    except TimeoutError:
-        raise backend_errors.Unavailable("its marker could not be read in time", backend=place.name) from None
-    finally:
-        await close_all([backend])
 
 
 def _unreadable(place: BackendPlace, is_new: bool, error: Exception) -> BackendCheck:
@@ -145,7 +133,7 @@ def _unreadable(place: BackendPlace, is_new: bool, error: Exception) -> BackendC
     if is_new and isinstance(error, backend_errors.Misconfigured):
         if place.s3 is None:
             return BackendCheck(place.name, True, "", f"a reload claims the folder {place.path}")
-        if place.s3.create_bucket and "no such bucket" in message:
+        if would_create_bucket(place, error):
             return BackendCheck(place.name, True, "", f"a reload creates the bucket {place.s3.bucket}")
     return BackendCheck(place.name, is_new, message)
 

@@ -182,8 +182,8 @@ def _require_own_schema(site: Site) -> None:
     """Check that the journal's tables have the schema of this version, whose statements read every table. If another
     version of Entrepot was installed while the site is served, the tables keep the schema of the version that serves.
     Raises `Misconfigured`."""
-    ((schema,),) = site.store.query("PRAGMA user_version")
-    if schema != len(STEPS):
+    if not site.has_current_schema:
+        ((schema,),) = site.store.query("PRAGMA user_version")
         raise Misconfigured(
             f"the journal has schema {schema}, and this version of entrepot needs schema {len(STEPS)}: another "
             "version serves the site; restart that first"

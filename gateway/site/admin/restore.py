@@ -189,7 +189,7 @@ async def _find_greatest_incarnation(
             continue
         if place.s3 is None and not has_marker(place.path):
             continue  # `claim_all` creates the folder, if no block should be there
-        marker = await read_marker(place, timing)
+        marker = await _read_marker(place, timing)
         if marker is None:
             continue
         if marker.site != manifest.site:
@@ -200,7 +200,7 @@ async def _find_greatest_incarnation(
     return credible_incarnation(topology.backends, incarnations, manifest.incarnation)
 
 
-async def read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
+async def _read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
     """Return the marker of *place*. None if it has none, or if it is a bucket that may be missing, since its config
     permits to create it. Raises `Misconfigured` if the backend cannot be used."""
     try:

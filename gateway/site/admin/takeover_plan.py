@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backends import errors as backend_errors
-from backends.base import Backend, Marker
 from backends.local.files import CONTROL
 from gateway.blocks.maintenance.inventory import DEFAULT_LIMITS, BlockState, ListingLimits, take_inventory
 from gateway.blocks.protocols import Progress, no_progress
@@ -19,8 +18,8 @@ from gateway.journal.sqlite.read_store import ReadStore
 from gateway.site.admin.backup_source import Backup, check_key, check_names, read_backup
 from gateway.site.admin.claim_backend import reason_against_claim
 from gateway.site.paths import UNFINISHED
-from gateway.site.storage.backend_factory import load_driver, open_backend
 from gateway.site.storage.open_backends import close_all
+from gateway.site.storage.open_to_read import open_existing, read_marker, would_create_bucket
 from gateway.timing import Timing, timing_from_environment
 from gateway.topology import BackendPlace
 
@@ -174,10 +173,9 @@ async def _read_use(place: BackendPlace, site: str, timing: Timing) -> BackendUs
     if _is_absent(place):
         return BackendUse(place.name, why=f"{place.path} has no marker", unmarked=True)
     try:
-        marker = await _read_marker(place, timing)
+        marker = await read_marker(place, timing)
     except backend_errors.BackendError as error:
-        creatable = place.s3 is not None and place.s3.create_bucket and "no such bucket" in error.message
-        return BackendUse(place.name, why=error.message, unmarked=creatable)
+        return BackendUse(place.name, why=error.message, unmarked=would_create_bucket(place, error))
     if marker is None:
         return BackendUse(place.name, why="it has no marker", unmarked=True)
     if marker.site != site:
@@ -185,27 +183,6 @@ async def _read_use(place: BackendPlace, site: str, timing: Timing) -> BackendUs
         return BackendUse(place.name, why=why, other_site=True)
     fence = marker.fence
     return BackendUse(place.name, marker.incarnation, fence.at_ns if fence else 0, fence.number if fence else 0)
-
-
-async def _read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
-    backend = await open_existing(place, timing)
-    try:
-        return await backend.marker()
-    finally:
-        await close_all([backend])
-
-
-async def open_existing(place: BackendPlace, timing: Timing) -> Backend:
-    """Open the backend at *place*, and create nothing there. Raises `backends.errors`."""
-    if place.s3 is None and not os.path.isdir(place.path):
-        raise backend_errors.Misconfigured(f"{place.path} is not a folder", backend=place.name)
-    await load_driver(place)
-    seconds = timing.backends.open_seconds
-    try:
-        async with asyncio.timeout(seconds):
-            return await open_backend(place, writes_much=False, make=False, timing=timing, read_only=True)
-    except TimeoutError:
-        raise backend_errors.Unavailable(f"it could not be opened within {seconds:g} s", backend=place.name) from None
 
 
 async def _count_newer(

@@ -152,6 +152,7 @@ class Supervisor:
 
     async def _start(self, worker_module: str, listen: Address, metrics: Address) -> None:
         _raise_descriptor_limit()
+        set_build_info()
         self._reloading = ConfigReloader(self.folder, self._json_log, self._all, self._keeper, self._timing)
         loop = asyncio.get_running_loop()
         for caught in (signal.SIGTERM, signal.SIGINT):
@@ -224,7 +225,6 @@ class Supervisor:
     # ---- status --------------------------------------------------------------------------------------------------
 
     def _metrics_text(self) -> bytes:
-        set_build_info()
         measure_process("supervisor")
         self._gathered.tell("supervisor", REGISTRY.snapshot())
         return self._gathered.text()
