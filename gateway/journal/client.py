@@ -35,7 +35,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.pending_commands import PendingCommand, PendingCommands
 from gateway.journal.slots import TOO_MANY, WAITERS_MAX
 from gateway.journal.turns import Turns
-from gateway.journal.wire import FrameKind, FrameReader, decode_error, frame, pack_command, send_frames
+from gateway.journal.wire import Accepts, FrameKind, FrameReader, decode_error, frame, pack_command, send_frames
 from gateway.timing import Timing, timing_from_environment
 
 R = TypeVar("R")
@@ -167,7 +167,7 @@ class Journal(asyncio.Protocol):
         of_session = [pending for pending in outgoing if pending.session == self.session]
         for pending in of_session:
             pending.times_sent += 1
-        for framed in send_frames([pending.packed for pending in of_session]):
+        for framed in send_frames(pending.packed for pending in of_session):
             self._transport.write(framed)
 
     def _overdue_since(self) -> float:
@@ -197,7 +197,7 @@ class Journal(asyncio.Protocol):
             match kind:
                 case FrameKind.ANSWERS:
                     self._pending.receive(values[0])
-                    self.attached.accepted = len(values) > 1 and values[1]
+                    self.attached.accepted = len(values) > 1 and values[1] >= Accepts.ONCE_IN_FRAME
                 case FrameKind.BEATEN:
                     self._head = max(self._head, values[0])
                 case FrameKind.WELCOME:

@@ -3,10 +3,11 @@
 The committer stores the bytes in the table `inline_value`, in the same transaction as the command's records, so one
 sync makes both durable. The records do not contain them.
 
-**The crash argument.** Each command that names the block brings the value along, also if several do, as for a pack. So
-whichever of them is committed first stores the value in the same transaction, in whatever order they are run, sent
-again to another committer, or refused. If a value is stored twice, its bytes are the same. A refused command stores
-nothing, so every value in the table was named by a record of its transaction.
+**The crash argument.** Each command that names the block brings the value along, also if several do, as for a pack: the
+value is in each frame that has such a command, once for all of them. So whichever of them is committed first stores the
+value in the same transaction, in whatever order they are run, sent again to another committer, or refused. If a value
+is stored twice, its bytes are the same. A refused command stores nothing, so every value in the table was named by a
+record of its transaction.
 
 **The bounds.** A process attaches at most `ATTACHED_BYTES_MAX` at a time. The answers of the committer say whether it
 accepts more values (`AttachedValues.accepted`): it does not while those that it has stored take more than

@@ -7,12 +7,13 @@ way to the committer. All methods are called on the event loop of the client.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, SessionExpired
 from gateway.journal.slots import TOO_MANY, Slots
-from gateway.journal.wire import decode_error
+from gateway.journal.wire import PackedCommand, decode_error
 
 BYTES_MAX = 64 << 20
 """The most bytes of all commands that wait."""
@@ -23,7 +24,7 @@ class PendingCommand:
 
     __slots__ = ("answer", "number", "packed", "session", "since", "times_sent")
 
-    def __init__(self, number: int, packed: bytes, answer: asyncio.Future[Any], since: float) -> None:
+    def __init__(self, number: int, packed: PackedCommand, answer: asyncio.Future[Any], since: float) -> None:
         self.number = number
         self.packed = packed
         self.answer = answer
@@ -41,20 +42,34 @@ class PendingCommands:
         self.slots = Slots()
         self.by_slot: dict[int, PendingCommand] = {}
         self._bytes = 0
+        self._references: Counter[bytes] = Counter()
+        """The blocks whose inline values waiting commands refer to. A value counts once towards the bytes."""
 
-    def add(self, slot: int, number: int, packed: bytes, since: float) -> PendingCommand:
+    def add(self, slot: int, number: int, packed: PackedCommand, since: float) -> PendingCommand:
         """Add a command under a slot and number that the caller has acquired. Raises `Busy` if too many bytes wait."""
-        if self._bytes + len(packed) > BYTES_MAX:
+        values = packed.attachment
+        new = {value.block: len(value.value) for value in values if value.block not in self._references}
+        size = len(packed.packed) + sum(new.values())
+        if self._bytes + size > BYTES_MAX:
             raise Busy(TOO_MANY)
         pending = PendingCommand(number, packed, asyncio.get_running_loop().create_future(), since)
         self.by_slot[slot] = pending
-        self._bytes += len(packed)
+        self._bytes += size
+        for value in values:
+            self._references[value.block] += 1
         return pending
 
     def _release(self, slot: int) -> PendingCommand:
         """Remove the command of *slot*, and release the slot."""
         pending = self.by_slot.pop(slot)
-        self._bytes -= len(pending.packed)
+        self._bytes -= len(pending.packed.packed)
+        for value in pending.packed.attachment:
+            others = self._references[value.block] - 1
+            if others:
+                self._references[value.block] = others
+            else:
+                del self._references[value.block]
+                self._bytes -= len(value.value)
         self.slots.release(slot)
         return pending
 

@@ -3,8 +3,11 @@
 A frame is its length (4 bytes, big-endian) and a msgpack array that begins with its kind. From a client:
 
     HELLO kind session                      open a session (session 0), or reconnect to one
-    SEND [[slot, number, command], …]       commands, in no order; one with inline values (`inline_values.py`) is
-                                            [slot, number, command, [[block, backend, crc32c, value], …]]
+    SEND [[slot, number, command, blocks?], …] values?  commands, in no order. values: the inline values
+                                            (`inline_values.py`) of this frame, [[block, backend, crc32c, value], …],
+                                            each once; blocks: the blocks whose values belong to the command. A
+                                            client of an older version sends a command's own values in the place of
+                                            blocks
     BEAT horizon                            renew the lease; the lowest record number at which this session still reads
     HORIZONS request pins                   query the lowest horizon of all sessions and, if *pins*, of all pins
     PIN request name number until_ns        keep what dies after record *number* until then
@@ -15,7 +18,7 @@ and from the committer:
     WELCOME session lease_seconds head      the session is open; the number of the last durable record
     OVER session                            the session has ended
     ANSWERS [[slot, number, code, value], …] accepted   code: "", or the error's wire code; then the value is its
-                                            arguments. accepted: whether inline values may be sent
+                                            arguments. accepted: whether inline values may be sent, as `Accepts`
     BEATEN head                             the answer to BEAT
     DONE request value                      the answer to HORIZONS, or None for a PIN or a GOODBYE
     FAILED request code args                the error of a PIN
@@ -26,14 +29,14 @@ A client numbers its requests; the answer has the same number.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
 from gateway.errors import BY_WIRE_CODE, EntrepotError, Refused
-from gateway.journal.inline_values import Attachment
+from gateway.journal.inline_values import Attachment, SentValue
 
 FRAME_BYTES_MAX = 64 << 20
 COMMAND_BYTES_MAX = 32 << 20
@@ -60,6 +63,16 @@ class FrameKind(IntEnum):
     FAILED = 16
 
 
+class Accepts(IntEnum):
+    """What a committer accepts of inline values. Committers of older versions send False or True."""
+
+    NONE = 0
+    WITH_COMMANDS = 1
+    """Each command brings its own values along."""
+    ONCE_IN_FRAME = 2
+    """A frame contains each value once, also if several commands refer to it."""
+
+
 def frame(kind: FrameKind, *values: Any) -> bytes:
     """Encode a frame. Raises `ValueError` if it is too long."""
     packed: bytes = msgpack.packb((int(kind), *values))
@@ -68,25 +81,61 @@ def frame(kind: FrameKind, *values: Any) -> bytes:
     return _LENGTH.pack(len(packed)) + packed
 
 
-def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield SEND frames with these commands, each encoded by `pack_command`. A frame has about `SEND_BYTES`."""
-    at = 0
-    while at < len(packed):
-        end, size = at, 0
-        while end < len(packed) and (end == at or size + len(packed[end]) <= SEND_BYTES):
-            size += len(packed[end])
-            end += 1
-        head = b"\x92" + bytes((FrameKind.SEND,)) + msgpack.Packer().pack_array_header(end - at)
-        yield b"".join((_LENGTH.pack(len(head) + size), head, *packed[at:end]))
-        at = end
+class PackedCommand(NamedTuple):
+    """An encoded command, and the inline values that it refers to."""
+
+    packed: bytes
+    attachment: Attachment = ()
 
 
-def pack_command(slot: int, number: int, flat: tuple[Any, ...], attachment: Attachment = ()) -> bytes:
+def send_frames(commands: Iterable[PackedCommand]) -> Iterator[bytes]:
+    """Yield SEND frames with these commands. A frame has about `SEND_BYTES`, and contains each value once."""
+    packed: list[bytes] = []
+    values: dict[bytes, SentValue] = {}
+    size = 0
+    for command in commands:
+        if packed and size + len(command.packed) > SEND_BYTES:
+            yield _send_frame(packed, values)
+            packed, values, size = [], {}, 0
+        packed.append(command.packed)
+        size += len(command.packed)
+        for value in command.attachment:
+            if value.block not in values:
+                values[value.block] = value
+                size += len(value.value)
+    if packed:
+        yield _send_frame(packed, values)
+
+
+def _send_frame(packed: Sequence[bytes], values: Mapping[bytes, SentValue]) -> bytes:
+    kind = bytes((FrameKind.SEND,))
+    tail: bytes = msgpack.packb(tuple(values.values())) if values else b""
+    head = (b"\x93" if values else b"\x92") + kind + msgpack.Packer().pack_array_header(len(packed))
+    length = len(head) + sum(map(len, packed)) + len(tail)
+    return b"".join((_LENGTH.pack(length), head, *packed, tail))
+
+
+def pack_command(slot: int, number: int, flat: tuple[Any, ...], attachment: Attachment = ()) -> PackedCommand:
     """Encode a command for `send_frames`. Raises `Refused` if it is too long."""
-    packed: bytes = msgpack.packb((slot, number, flat, attachment) if attachment else (slot, number, flat))
+    blocks = tuple(value.block for value in attachment)
+    packed: bytes = msgpack.packb((slot, number, flat, blocks) if blocks else (slot, number, flat))
     if len(packed) > COMMAND_BYTES_MAX:
         raise Refused(f"a command of {len(packed)} bytes; the committer accepts {COMMAND_BYTES_MAX}")
-    return packed
+    return PackedCommand(packed, attachment)
+
+
+def read_values(values: Iterable[tuple[Any, ...]]) -> dict[bytes, SentValue]:
+    """Return the inline values of a SEND frame by their blocks."""
+    return {value.block: value for value in map(SentValue._make, values)}
+
+
+def attachment_of(references: Iterable[Any], values: Mapping[bytes, SentValue]) -> Attachment:
+    """Return the values that a command refers to, by their blocks or, as older versions do, as they are. Raises
+    `ValueError` for a block whose value is not in the frame."""
+    found = tuple(values.get(each) if isinstance(each, bytes) else SentValue._make(each) for each in references)
+    if None in found:
+        raise ValueError("a command refers to a value that is not in its frame")
+    return found  # type: ignore[return-value]
 
 
 class FrameReader:

@@ -13,7 +13,7 @@ from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.pending_commands import PendingCommand
 from gateway.journal.session_commands import EndSession
 from gateway.journal.slots import SLOTS
-from gateway.journal.wire import pack_command
+from gateway.journal.wire import PackedCommand, pack_command
 from gateway.namespace.commands.objects import DeleteObject
 from gateway.timing import Timing
 
@@ -26,7 +26,7 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
     journal = Journal(tmp_path, "test", Timing())
     told: list[type[BaseException]] = []
     for slot, written in enumerate((1, 2)):
-        sent = PendingCommand(1, b"", asyncio.get_running_loop().create_future(), 0.0)
+        sent = PendingCommand(1, PackedCommand(b""), asyncio.get_running_loop().create_future(), 0.0)
         sent.times_sent = written
         journal._pending.by_slot[slot] = sent
         journal._pending.receive([(slot, 1, refusal, ("full",))])

@@ -28,7 +28,7 @@ from gateway.timing import Timing
 
 PENDING_DIVISOR = 4
 """Puts that no write waits for may hold `budget.limit // PENDING_DIVISOR` bytes, besides what is charged to it."""
-ATTACHED_MEMBERS_MAX = 4
+ATTACHED_MEMBERS_MAX = 64
 """A pack of more bodies is put on its backend, and not attached to a command: they share the sync of that put."""
 PACKERS_MAX = 64
 """Idle packers are dropped once there are more than this."""

@@ -13,10 +13,19 @@ from typing import Any, cast
 
 from gateway.errors import Busy, EntrepotError, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
-from gateway.journal.inline_values import Attachment, SentValue
+from gateway.journal.inline_values import Attachment
 from gateway.journal.server.batch import CommandResult, Job
 from gateway.journal.server.committer import Committer
-from gateway.journal.wire import SLOTS_MAX, FrameKind, FrameReader, encode_error, frame
+from gateway.journal.wire import (
+    SLOTS_MAX,
+    Accepts,
+    FrameKind,
+    FrameReader,
+    attachment_of,
+    encode_error,
+    frame,
+    read_values,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +85,7 @@ class ServerConnection(asyncio.Protocol):
         kind, *values = frame_values
         match kind:
             case FrameKind.SEND:
-                self._send(values[0], length)
+                self._send(values[0], values[1] if len(values) > 1 else (), length)
             case FrameKind.BEAT:
                 self._beat(values[0])
             case FrameKind.HELLO:
@@ -140,13 +149,14 @@ class ServerConnection(asyncio.Protocol):
 
     # --- its commands -------------------------------------------------------------------------------------------------
 
-    def _send(self, commands: Sequence[SentCommand], length: int) -> None:
+    def _send(self, commands: Sequence[SentCommand], sent_values: Sequence[tuple[Any, ...]], length: int) -> None:
+        values = read_values(sent_values)
         size = length // max(1, len(commands))
         self._committer.leases.renew(self._session, self._committer.clock.monotonic())
         refused = []
-        for slot, number, flat, *attached in commands:
+        for slot, number, flat, *references in commands:
             try:
-                attachment = tuple(SentValue(*each) for each in attached[0]) if attached else ()
+                attachment = attachment_of(references[0], values) if references else ()
                 self._queue(slot, number, flat, size, attachment)
             except EntrepotError as error:
                 refused.append((slot, number, *encode_error(error)))
@@ -171,4 +181,5 @@ class ServerConnection(asyncio.Protocol):
         for job, value, error in results:
             code, payload = ("", value) if error is None else encode_error(error)
             answers.append((job.slot, job.number, code, payload))
-        self._write(frame(FrameKind.ANSWERS, answers, self._committer.group.accepts_values))
+        accepts = Accepts.ONCE_IN_FRAME if self._committer.group.accepts_values else Accepts.NONE
+        self._write(frame(FrameKind.ANSWERS, answers, int(accepts)))
