@@ -6,9 +6,15 @@ from gateway.engine.base import EngineBase
 from gateway.engine.types import BucketInfo, Caller
 from gateway.errors import NoSuchUser
 from gateway.identity.credentials import Credential
-from gateway.journal.tables import Bucket
+from gateway.journal.tables import Bucket, DocumentKind
 from gateway.namespace.bucket_names import check_bucket_name
-from gateway.namespace.commands.buckets import DropBucket, MakeBucket, SetVersioning
+from gateway.namespace.commands.buckets import (
+    DropBucket,
+    MakeBucket,
+    RemoveBucketDocument,
+    SetBucketDocument,
+    SetVersioning,
+)
 from gateway.namespace.read import listing_buckets, lookups
 
 
@@ -63,6 +69,20 @@ class BucketOperations(EngineBase):
     async def set_versioning(self, caller: Caller, bucket: str, versioning: int) -> None:
         """Set the versioning state. Raises `NoSuchBucket`, `AccessDenied`."""
         await self._send(SetVersioning(bucket, caller.user_id, caller.root, int(versioning)))
+
+    async def bucket_document(self, caller: Caller, bucket: str, kind: DocumentKind) -> bytes | None:
+        """Return a document of the bucket; None if it has none of this kind. Raises `NoSuchBucket`, `AccessDenied`."""
+        return self._bucket_summary(caller, bucket).documents.get(kind)
+
+    async def set_bucket_document(self, caller: Caller, bucket: str, kind: DocumentKind, document: bytes) -> None:
+        """Store a document of the bucket, which the caller has checked. Once this returns, all processes use it.
+
+        Raises `NoSuchBucket`, `AccessDenied`, and `InvalidArgument` for an empty or too long document."""
+        await self._send(SetBucketDocument(bucket, caller.user_id, caller.root, int(kind), document))
+
+    async def remove_bucket_document(self, caller: Caller, bucket: str, kind: DocumentKind) -> None:
+        """Remove a document of the bucket, if it has one of this kind. Raises `NoSuchBucket`, `AccessDenied`."""
+        await self._send(RemoveBucketDocument(bucket, caller.user_id, caller.root, int(kind)))
 
 
 def _info(bucket: Bucket) -> BucketInfo:

@@ -39,6 +39,7 @@ from gateway.journal.tables import (
     UPLOAD,
     USER,
     WORK,
+    DocumentKind,
     FileKind,
     Shape,
     UploadState,
@@ -148,6 +149,8 @@ def bucket_itself(h: History, r: random.Random, b: Any, who: Any) -> Any:
             buckets.DropBucket(empty.name, owner.id, False, owner.name),
             buckets.SetVersioning(*who, r.choice([1, 2])),
             buckets.SetBucketSettings(*who, b"\x81\xa1a\x01"),
+            buckets.SetBucketDocument(*who, r.choice(list(DocumentKind)), b"document %d" % r.randrange(3)),
+            buckets.RemoveBucketDocument(*who, r.choice(list(DocumentKind))),
         ]
     )
 

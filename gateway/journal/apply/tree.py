@@ -10,9 +10,12 @@ from typing import assert_never
 
 from gateway.journal.apply import nodes
 from gateway.journal.apply.counts import add_link, count_entry, count_versions, remove_link
+from gateway.journal.columns import pack_map, unpack_map
 from gateway.journal.records.tree import (
     BucketDeleted,
     BucketDeletedWithUploads,
+    BucketDocumentRemoved,
+    BucketDocumentSet,
     BucketMade,
     BucketSettingsSet,
     BucketVersioningSet,
@@ -34,6 +37,7 @@ from gateway.journal.records.tree import (
 from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     BUCKET,
+    BUCKET_DOCUMENTS,
     DELETED_BUCKET,
     DIR,
     ENTRY,
@@ -41,6 +45,7 @@ from gateway.journal.tables import (
     USER,
     VERSION,
     Bucket,
+    BucketDocuments,
     DeletedBucket,
     Dir,
     Entry,
@@ -88,6 +93,10 @@ def apply_tree(record: TreeRecord, rows: Rows) -> None:
             _bucket_versioning_set(record, rows)
         case BucketSettingsSet():
             _bucket_settings_set(record, rows)
+        case BucketDocumentSet():
+            _document_set(record, rows)
+        case BucketDocumentRemoved():
+            _document_removed(record, rows)
         case _:
             assert_never(record)
 
@@ -110,6 +119,8 @@ def _bucket_deleted(record: BucketDeleted | BucketDeletedWithUploads, rows: Rows
     bucket = require(rows, BUCKET, (record.name,))
     rows.drop(DIR, (bucket.root,))
     rows.drop(BUCKET, (record.name,))
+    if rows.get(BUCKET_DOCUMENTS, (bucket.id,)) is not None:
+        rows.drop(BUCKET_DOCUMENTS, (bucket.id,))
     owner = require(rows, USER, (record.owner,))
     rows.put(USER, owner._replace(buckets=owner.buckets - 1))
 
@@ -126,6 +137,23 @@ def _bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
 
 def _bucket_settings_set(record: BucketSettingsSet, rows: Rows) -> None:
     rows.put(BUCKET, require(rows, BUCKET, (record.name,))._replace(settings=record.settings))
+
+
+def _document_set(record: BucketDocumentSet, rows: Rows) -> None:
+    bucket = require(rows, BUCKET, (record.bucket,)).id
+    former = rows.get(BUCKET_DOCUMENTS, (bucket,))
+    documents = unpack_map(former.documents) if former is not None else {}
+    rows.put(BUCKET_DOCUMENTS, BucketDocuments(bucket, pack_map({**documents, record.kind: record.document})))
+
+
+def _document_removed(record: BucketDocumentRemoved, rows: Rows) -> None:
+    bucket = require(rows, BUCKET, (record.bucket,)).id
+    documents = unpack_map(require(rows, BUCKET_DOCUMENTS, (bucket,)).documents)
+    del documents[record.kind]
+    if documents:
+        rows.put(BUCKET_DOCUMENTS, BucketDocuments(bucket, pack_map(documents)))
+    else:
+        rows.drop(BUCKET_DOCUMENTS, (bucket,))
 
 
 def _dir_made(record: DirMade, rows: Rows) -> None:

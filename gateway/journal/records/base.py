@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-FEATURE_LEVEL = 10
+FEATURE_LEVEL = 13
 """The newest feature level that this code knows. What each level added:
 
 2: blocks are moved to where they should be (tags 90 and up).
@@ -22,7 +22,8 @@ FEATURE_LEVEL = 10
 7: tall directories store their height (tag 62).
 8: a new pack is kept for a while before extents are moved there (tags 77 to 79).
 9: the parts of a completed upload are dropped afterwards (tag 86).
-10: the runs of copied parts are counted before the upload is completed (tag 87)."""
+10: the runs of copied parts are counted before the upload is completed (tag 87).
+13: buckets have documents, such as their CORS rules (tags 120 and 121)."""
 
 T = TypeVar("T")
 

@@ -54,6 +54,23 @@ class BucketDeletedWithUploads:
     before: int
 
 
+@record(tag=120, feature=13)
+class BucketDocumentSet:
+    """The document *kind* (a `tables.DocumentKind`) of a bucket was stored, in the place of the former one."""
+
+    bucket: str
+    kind: int
+    document: bytes
+
+
+@record(tag=121, feature=13)
+class BucketDocumentRemoved:
+    """The document *kind* (a `tables.DocumentKind`) of a bucket was removed."""
+
+    bucket: str
+    kind: int
+
+
 # --- the tree ---------------------------------------------------------------------------------------------------------
 
 
@@ -220,4 +237,5 @@ TreeRecord = (
     NamePut | FileMade | VersionDeleted | DirMade | DirDeleted | EntryMoved
     | FileAttributesSet | DirAttributesSet | FileXattrsSet | DirXattrsSet | FileHeadersSet | FileContentSet
     | DirHeightRaised | BucketMade | BucketDeleted | BucketDeletedWithUploads | BucketVersioningSet | BucketSettingsSet
+    | BucketDocumentSet | BucketDocumentRemoved
 )  # fmt: skip

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.columns import checksum_kind
-from gateway.journal.tables import DELETED_BUCKET, INLINE_VALUE, PLAN, REWRITE, TABLES, TOKEN, WORK, Table
+from gateway.journal.tables import (
+    BUCKET_DOCUMENTS,
+    DELETED_BUCKET,
+    INLINE_VALUE,
+    PLAN,
+    REWRITE,
+    TABLES,
+    TOKEN,
+    WORK,
+    Table,
+)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -207,6 +217,12 @@ def _add_inline_values(base: Database) -> None:
         base.execute(_create(INLINE_VALUE))
 
 
+def _add_bucket_documents(base: Database) -> None:
+    """Buckets have documents, such as their CORS rules."""
+    if "bucket_documents" not in base.table_names():
+        base.execute(_create(BUCKET_DOCUMENTS))
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _entries_show_nodes,
@@ -220,6 +236,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _uploads_have_joined,
     _uploads_have_staged,
     _add_inline_values,
+    _add_bucket_documents,
 )
 """STEPS[n] turns schema n into schema n + 1."""
 

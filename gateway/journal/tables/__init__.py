@@ -59,12 +59,15 @@ from gateway.journal.tables.site import (
 )
 from gateway.journal.tables.tree import (
     BUCKET,
+    BUCKET_DOCUMENTS,
     DIR,
     ENTRY,
     FILE,
     VERSION,
     Bucket,
+    BucketDocuments,
     Dir,
+    DocumentKind,
     Entry,
     File,
     FileKind,
@@ -95,6 +98,7 @@ __all__ = [
     "BLOCK",
     "BODY",
     "BUCKET",
+    "BUCKET_DOCUMENTS",
     "DELETED_BUCKET",
     "DIR",
     "ENTRY",
@@ -124,8 +128,10 @@ __all__ = [
     "Block",
     "Body",
     "Bucket",
+    "BucketDocuments",
     "DeletedBucket",
     "Dir",
+    "DocumentKind",
     "Entry",
     "File",
     "FileKind",
@@ -159,5 +165,5 @@ __all__ = [
 TABLES: tuple[Table[Any], ...] = (
     SITE, TENANT, USER, ACCESS_KEY, RING_KEY, BACKEND, BACKEND_SET, POLICY, SESSION, BUCKET, DIR, ENTRY, VERSION,
     FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, RELEASE_QUEUE, SLOT, WORK, PLAN, DELETED_BUCKET,
-    TOKEN, REWRITE, INLINE_VALUE,
+    TOKEN, REWRITE, INLINE_VALUE, BUCKET_DOCUMENTS,
 )  # fmt: skip

@@ -52,6 +52,27 @@ class Bucket(NamedTuple):
     made_ns: int
 
 
+class DocumentKind(IntEnum):
+    """The kinds of documents that a bucket may have, at most one of each."""
+
+    POLICY = 1
+    PUBLIC_ACCESS_BLOCK = 2
+    OWNERSHIP_CONTROLS = 3
+    ACL = 4
+    CORS = 5
+    TAGGING = 6
+    LIFECYCLE = 7
+
+
+class BucketDocuments(NamedTuple):
+    """The documents of a bucket, in a row of their own: the row of `Bucket` is written at each PUT."""
+
+    bucket: int
+    """The bucket's id."""
+    documents: bytes
+    """packed: a map from `DocumentKind` to the document."""
+
+
 class Dir(NamedTuple):
     """A directory's node. Its link count is 2 + `subdirs`."""
 
@@ -173,6 +194,7 @@ class File(NamedTuple):
 
 
 BUCKET = Table("bucket", Bucket, catalog=True, counts=("objects", "versions", "size", "uploads"))
+BUCKET_DOCUMENTS = Table("bucket_documents", BucketDocuments, catalog=True)
 DIR = Table("dir", Dir)
 ENTRY = Table("entry", Entry, 2, ("parent", "dead", "name"))
 VERSION = Table("version", Version, 3)

@@ -5,20 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, InvalidArgument, NoSuchUser
+from gateway.journal.columns import unpack_map
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.tree import (
     BucketDeleted,
     BucketDeletedWithUploads,
+    BucketDocumentRemoved,
+    BucketDocumentSet,
     BucketMade,
     BucketSettingsSet,
     BucketVersioningSet,
 )
 from gateway.journal.rows import require
-from gateway.journal.tables import BUCKET, DIR, USER, Versioning
+from gateway.journal.tables import BUCKET, BUCKET_DOCUMENTS, DIR, USER, DocumentKind, Versioning
 from gateway.namespace.paths import bucket_of
 
 LEAVING_FEATURE = 3
 """The journal's feature level that is needed to delete a bucket while uploads into it are open."""
+DOCUMENTS_FEATURE = 13
+"""The journal's feature level that is needed for the documents of buckets."""
+DOCUMENT_BYTES_MAX = 64 << 10
+"""The most bytes of one document. S3's largest are CORS rules, with 64 KiB."""
 
 
 @command(105)
@@ -72,6 +79,7 @@ def drop_bucket(command: DropBucket, tx: Tx) -> None:
     owner = tx.get(USER, (command.owner,))
     if owner is None or owner.id != bucket.owner:
         raise NoSuchUser(command.owner)
+    tx.get(BUCKET_DOCUMENTS, (bucket.id,))
     if bucket.versions or require(tx.rows, DIR, (bucket.root,)).entries:
         raise BucketNotEmpty(command.bucket)
     if not bucket.uploads:
@@ -115,9 +123,56 @@ def set_bucket_settings(command: SetBucketSettings, tx: Tx) -> None:
     tx.emit(BucketSettingsSet(command.bucket, command.settings))
 
 
+@command(170)
+class SetBucketDocument(Command[None]):
+    """Store the document *kind* (a `tables.DocumentKind`) of a bucket, in the place of the former one. The engine has
+    checked the document. Answers None.
+
+    Raises `NoSuchBucket`, `AccessDenied`, and `InvalidArgument` for an unknown kind or a document that is empty or
+    longer than `DOCUMENT_BYTES_MAX`."""
+
+    bucket: str
+    user: int
+    root: bool
+    kind: int
+    document: bytes
+
+
+def set_bucket_document(command: SetBucketDocument, tx: Tx) -> None:
+    bucket = bucket_of(tx, command.bucket, command.user, command.root)
+    if command.kind not in DocumentKind.__members__.values():
+        raise InvalidArgument(f"a bucket has no document of kind {command.kind}")
+    if not 0 < len(command.document) <= DOCUMENT_BYTES_MAX:
+        raise InvalidArgument(f"a document of {len(command.document)} bytes; 1 to {DOCUMENT_BYTES_MAX} are allowed")
+    found = tx.get(BUCKET_DOCUMENTS, (bucket.id,))
+    if found is not None and unpack_map(found.documents).get(command.kind) == command.document:
+        return
+    tx.need_feature(DOCUMENTS_FEATURE)
+    tx.emit(BucketDocumentSet(command.bucket, command.kind, command.document))
+
+
+@command(171, frees=True)
+class RemoveBucketDocument(Command[None]):
+    """Remove the document *kind* of a bucket, if it has one. Answers None. Raises `NoSuchBucket`, `AccessDenied`."""
+
+    bucket: str
+    user: int
+    root: bool
+    kind: int
+
+
+def remove_bucket_document(command: RemoveBucketDocument, tx: Tx) -> None:
+    bucket = bucket_of(tx, command.bucket, command.user, command.root)
+    found = tx.get(BUCKET_DOCUMENTS, (bucket.id,))
+    if found is not None and command.kind in unpack_map(found.documents):
+        tx.emit(BucketDocumentRemoved(command.bucket, command.kind))
+
+
 HANDLERS: dict[type[Any], Any] = {
     MakeBucket: make_bucket,
     DropBucket: drop_bucket,
     SetVersioning: set_versioning,
     SetBucketSettings: set_bucket_settings,
+    SetBucketDocument: set_bucket_document,
+    RemoveBucketDocument: remove_bucket_document,
 }
