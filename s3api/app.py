@@ -67,7 +67,7 @@ class S3App:
         request_id = f"{next(self._numbers):016X}"
         self.in_flight += 1
         request, response, sent = None, None, 0
-        exchange.task = asyncio.current_task()
+        exchange.task = exchange.channel.task
         try:
             try:
                 request = self._read_request(exchange, request_id)

@@ -74,7 +74,7 @@ class Connection(RequestHandler):
     __slots__ = (
         "_admission", "_event_loop", "_force_closed", "_graceful_close", "_handle", "_handshake", "_head_bytes",
         "_head_limit_bytes", "_idle_deadline", "_idle_seconds", "_idle_timer", "_linger_seconds", "_lost", "_refuse",
-        "_write_idle_seconds", "address", "exchange", "half_closed", "remote", "timing",
+        "_write_idle_seconds", "address", "exchange", "half_closed", "remote", "task", "timing",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +106,8 @@ class Connection(RequestHandler):
         """The client's address."""
         self.address = ""
         """The address under which the connection is counted (`admission.address_group`)."""
+        self.task: asyncio.Task[object] | None = None
+        """The task that runs `start`, and so handles all requests."""
 
     @property
     def idle(self) -> bool:
@@ -202,6 +204,7 @@ class Connection(RequestHandler):
 
     async def start(self) -> None:
         """Handle requests one after the other until the connection is to be closed. Called by aiohttp."""
+        self.task = asyncio.current_task()
         try:
             while not self._force_closed:
                 message, payload = await self._next()

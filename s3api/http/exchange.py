@@ -35,6 +35,8 @@ class Channel(Protocol):
     remote: str
     """The client's address."""
     timing: ConnectionsTiming
+    task: asyncio.Task[object] | None
+    """The task that handles the requests of the connection."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
