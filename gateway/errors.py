@@ -13,7 +13,7 @@ map it by a table of their own.
     │   ├── QuotaExceeded
     │   ├── Invalid           InvalidBucketName InvalidKey InvalidPart InvalidPartOrder EntityTooSmall
     │   │                     EntityTooLarge InvalidRange NoSuchPart BadDigest BadChecksum IncompleteBody
-    │   │                     InvalidArgument TooDeep
+    │   │                     InvalidArgument TooDeep MalformedPolicy
     │   ├── ReadOnlySite      the site is the rehearsal of a restore
     │   └── WrongKind         IsADirectory NotADirectory Cycle TooManyLinks NameTooLong
     ├── Unavailable           the request is valid; the client may try again
@@ -192,6 +192,10 @@ class BadChecksum(Invalid, wire_code="BadChecksum"):
 
 class IncompleteBody(Invalid, wire_code="IncompleteBody"):
     """The body has fewer or more bytes than the client declared. args: declared, received."""
+
+
+class MalformedPolicy(Invalid, wire_code="MalformedPolicy"):
+    """args: a sentence that says what is wrong with an access policy, and where."""
 
 
 class InvalidArgument(Invalid, wire_code="InvalidArgument"):

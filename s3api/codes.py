@@ -42,6 +42,7 @@ CODES: dict[str, tuple[int, str]] = {
     "InvalidURI": (400, "Couldn't parse the specified URI."),
     "KeyTooLongError": (400, "Your key is too long."),
     "MalformedACLError": (400, "The ACL that you provided is not well formed."),
+    "MalformedPolicy": (400, "Policies must be valid JSON and the first byte must be '{'"),
     "MalformedTrailerError": (400, "The request contained trailing data that was not well-formed."),
     "MalformedXML": (400, "The XML you provided was not well formed or did not validate against our published schema."),
     "MaxMessageLengthExceeded": (400, "Your request was too large."),

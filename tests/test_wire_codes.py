@@ -55,6 +55,7 @@ CODES = [
     "Refused",
     "SessionOver",
     "SourceChanged",
+    "MalformedPolicy",
     "TooDeep",
     "TooManyLinks",
     "Unavailable",

@@ -43,6 +43,7 @@ ERRNO: dict[type[EntrepotError], int] = {
     errors.InvalidBucketName: errno.EINVAL,
     errors.InvalidKey: errno.ENAMETOOLONG,
     errors.TooDeep: errno.ENAMETOOLONG,
+    errors.MalformedPolicy: errno.EINVAL,
     errors.InvalidPart: errno.EINVAL,
     errors.InvalidPartOrder: errno.EINVAL,
     errors.EntityTooSmall: errno.EINVAL,

@@ -68,6 +68,7 @@ ERROR_TABLE: dict[type[core.EntrepotError], ErrorRow] = {
     core.BadChecksum: ErrorRow("BadDigest"),
     core.IncompleteBody: ErrorRow("IncompleteBody"),
     core.InvalidArgument: ErrorRow("InvalidArgument", shows_argument=True),
+    core.MalformedPolicy: ErrorRow("MalformedPolicy", shows_argument=True),
     core.WrongKind: ErrorRow("InvalidRequest"),
     core.IsADirectory: ErrorRow("InvalidRequest"),
     core.NotADirectory: ErrorRow("InvalidRequest"),

@@ -1,0 +1,228 @@
+"""Parse policy documents. Whatever is wrong with a document is reported with the place where it is. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gateway.access.actions import ActionKind, kinds_matched
+from gateway.access.conditions import Condition, compile_condition
+from gateway.access.patterns import Pattern
+from gateway.access.policy import Policy, Principals, Statement
+from gateway.errors import MalformedPolicy
+
+POLICY_BYTES_MAX = 20 << 10
+"""S3's limit of a bucket policy."""
+VERSIONS = ("2012-10-17", "2008-10-17")
+_STATEMENT_KEYS = frozenset(
+    {
+        "Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource", "Condition",
+    }
+)  # fmt: skip
+BUCKET_ARN = "arn:aws:s3:::"
+
+UserId = Callable[[str], int | None]
+"""Returns the id of the user of a name; None if there is none."""
+
+
+class _Scope(NamedTuple):
+    """What a document belongs to."""
+
+    bucket: str | None
+    """The bucket whose policy it is; None for the policy of a user."""
+    user_id: UserId
+    variables: bool
+    """Whether the document's version has policy variables."""
+
+
+def parse_bucket_policy(text: bytes, bucket: str, user_id: UserId) -> Policy:
+    """Parse the policy of *bucket*. Raises `MalformedPolicy`."""
+    return _parse(text, bucket, user_id)
+
+
+def parse_user_policy(text: bytes) -> Policy:
+    """Parse the policy of a user, whose statements have no principal. Raises `MalformedPolicy`."""
+    return _parse(text, None, lambda name: None)
+
+
+def _parse(text: bytes, bucket: str | None, user_id: UserId) -> Policy:
+    document = _load(text)
+    _check_keys(document, {"Version", "Id", "Statement"}, "the policy")
+    version = document.get("Version", VERSIONS[1])
+    if version not in VERSIONS:
+        raise MalformedPolicy(f"The policy must contain a valid version string, one of {', '.join(VERSIONS)}")
+    if "Id" in document and not isinstance(document["Id"], str):
+        raise MalformedPolicy("Id must be a string")
+    statements = document.get("Statement")
+    if isinstance(statements, dict):
+        statements = [statements]
+    if not isinstance(statements, list) or not statements:
+        raise MalformedPolicy("Missing required field Statement")
+    scope = _Scope(bucket, user_id, variables=version == VERSIONS[0])
+    seen: set[str] = set()
+    return Policy(tuple(_statement(each, f"Statement {nth}", scope, seen) for nth, each in enumerate(statements, 1)))
+
+
+def _load(text: bytes) -> dict[str, Any]:
+    if len(text) > POLICY_BYTES_MAX:
+        raise MalformedPolicy(f"Policies must have at most {POLICY_BYTES_MAX} bytes")
+    try:
+        document = json.loads(text.decode(), object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise MalformedPolicy("Policies must be valid JSON and the first byte must be '{'")
+    return document
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise MalformedPolicy("Policies must not contain a key twice in one object")
+    return found
+
+
+def _check_keys(found: dict[str, Any], known: set[str] | frozenset[str], where: str) -> None:
+    for key in found:
+        if key not in known:
+            raise MalformedPolicy(f"Unknown field {key} in {where}")
+
+
+def _statement(found: Any, where: str, scope: _Scope, seen: set[str]) -> Statement:
+    if not isinstance(found, dict):
+        raise MalformedPolicy(f"{where} must be an object")
+    _check_keys(found, _STATEMENT_KEYS, where)
+    sid = found.get("Sid", "")
+    if not isinstance(sid, str):
+        raise MalformedPolicy(f"Sid of {where} must be a string")
+    if sid and sid in seen:
+        raise MalformedPolicy(f"Statement IDs (SID) in a single policy must be unique: {sid}")
+    seen.add(sid)
+    effect = found.get("Effect")
+    if effect not in ("Allow", "Deny"):
+        raise MalformedPolicy(f"Invalid effect in {where}: it must be Allow or Deny")
+    action_texts, inverted_actions = _either(found, "Action", where)
+    resource_texts, inverted_resources = _either(found, "Resource", where)
+    actions = tuple(_pattern(each.lower(), where, "action", variables=False) for each in action_texts)
+    resources = tuple(_resource(each, where, scope) for each in resource_texts)
+    kinds = [kinds_matched(each) for each in actions]
+    for text, matched in zip(action_texts, kinds, strict=True):
+        if not matched:
+            raise MalformedPolicy(f"Policy has invalid action {text} in {where}")
+    if scope.bucket is not None and not inverted_actions and not inverted_resources:
+        _check_kinds(action_texts, kinds, resource_texts, where)
+    return Statement(
+        effect == "Deny",
+        _principals(found, where, scope),
+        actions,
+        inverted_actions,
+        resources,
+        inverted_resources,
+        _conditions(found.get("Condition", {}), where),
+    )
+
+
+def _either(found: dict[str, Any], name: str, where: str) -> tuple[list[str], bool]:
+    """Return the values of *name* or of its negation, and whether it is the negation."""
+    negation = f"Not{name}"
+    if (name in found) == (negation in found):
+        raise MalformedPolicy(f"{where} must contain either {name} or {negation}")
+    return _texts(found.get(name, found.get(negation)), f"{name} of {where}"), negation in found
+
+
+def _texts(value: Any, what: str) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(each, str) and each for each in values):
+        raise MalformedPolicy(f"{what} must be a string or a list of strings")
+    return values
+
+
+def _pattern(text: str, where: str, what: str, *, variables: bool) -> Pattern:
+    try:
+        return Pattern(text, variables=variables)
+    except ValueError as error:
+        raise MalformedPolicy(f"Policy has invalid {what} in {where}: {error}") from None
+
+
+def _resource(text: str, where: str, scope: _Scope) -> Pattern:
+    bucket = scope.bucket
+    if bucket is not None:
+        path = text.removeprefix(BUCKET_ARN)
+        rest = path.removeprefix(bucket)
+        if path == text or rest == path or rest[:1] not in ("", "/", "*"):
+            raise MalformedPolicy(
+                f"Policy has invalid resource {text} in {where}: it must be {BUCKET_ARN}{bucket} or begin with "
+                f"{BUCKET_ARN}{bucket}/"
+            )
+    elif text != "*" and not text.startswith(BUCKET_ARN):
+        raise MalformedPolicy(f"Policy has invalid resource {text} in {where}: it must be * or begin with {BUCKET_ARN}")
+    return _pattern(text, where, "resource", variables=scope.variables)
+
+
+def _check_kinds(
+    actions: Sequence[str], kinds: Sequence[frozenset[ActionKind]], resources: Sequence[str], where: str
+) -> None:
+    """Reject an action on objects that has only a bucket as its resource, and the other way around."""
+    paths = [each.removeprefix(BUCKET_ARN) for each in resources]
+    names_object = any("/" in each or "*" in each for each in paths)
+    names_bucket = any("/" not in each for each in paths)
+    for text, matched in zip(actions, kinds, strict=True):
+        if (ActionKind.OBJECT in matched and names_object) or (ActionKind.BUCKET in matched and names_bucket):
+            continue
+        raise MalformedPolicy(f"Action does not apply to any resource(s) in statement: {text} in {where}")
+
+
+def _principals(found: dict[str, Any], where: str, scope: _Scope) -> Principals | None:
+    if scope.bucket is None:
+        if "Principal" in found or "NotPrincipal" in found:
+            raise MalformedPolicy(f"{where} has a principal, which the policy of a user must not have")
+        return None
+    inverted = "NotPrincipal" in found
+    if inverted == ("Principal" in found):
+        raise MalformedPolicy(f"Missing required field Principal in {where}")
+    value = found["NotPrincipal"] if inverted else found["Principal"]
+    if isinstance(value, dict):
+        if set(value) != {"AWS"}:
+            raise MalformedPolicy(f"Invalid principal in {where}: it must be * or have the form {{'AWS': [users]}}")
+        value = value["AWS"]
+    elif value != "*":
+        raise MalformedPolicy(f"Invalid principal in {where}: it must be * or have the form {{'AWS': [users]}}")
+    names = _texts(value, f"Principal of {where}")
+    users = frozenset(_user(each, where, scope) for each in names if each != "*")
+    return Principals("*" in names, users, inverted)
+
+
+def _user(text: str, where: str, scope: _Scope) -> int:
+    """Return the id of the user that *text* names: by its name, or as arn:aws:iam::ACCOUNT:user/NAME."""
+    name = text
+    if text.startswith("arn:"):
+        parts = text.split(":", 5)
+        path = parts[5] if len(parts) == 6 and parts[:4] == ["arn", "aws", "iam", ""] else ""
+        name = path.removeprefix("user/") if path.startswith("user/") else ""
+    found = scope.user_id(name) if name else None
+    if found is None:
+        raise MalformedPolicy(f"Invalid principal in policy: there is no user {text} ({where})")
+    return found
+
+
+def _conditions(found: Any, where: str) -> tuple[Condition, ...]:
+    if not isinstance(found, dict) or not all(isinstance(keys, dict) for keys in found.values()):
+        raise MalformedPolicy(f"Condition of {where} must be an object of operators, each an object of keys")
+    compiled = []
+    for operator, keys in found.items():
+        for key, value in keys.items():
+            values = value if isinstance(value, list) else [value]
+            try:
+                compiled.append(compile_condition(operator, key, [_condition_text(each) for each in values]))
+            except ValueError as error:
+                raise MalformedPolicy(f"Policy has an invalid condition in {where}: {error}") from None
+    return tuple(compiled)
+
+
+def _condition_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError("a value must be a string, a number, true or false")

@@ -1,0 +1,43 @@
+"""The request that policies are evaluated for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+Values = tuple[str, ...]
+"""The values of one condition key. Most keys have one."""
+
+
+class AccessRequest(NamedTuple):
+    """Who wants to do what to which resource."""
+
+    user: str
+    """The name of the authenticated user; empty if the request is anonymous."""
+    user_id: int
+    """The user's id; 0 if the request is anonymous."""
+    action: str
+    """Such as `s3:GetObject`."""
+    resource: str
+    """The ARN, such as `arn:aws:s3:::bucket/key`."""
+    context: Mapping[str, Values]
+    """The values of condition keys. The names are in lower case."""
+    tags: Callable[[], Mapping[str, str]] | None = None
+    """Returns the tags of the existing object, for `s3:ExistingObjectTag/…`; None if the action has no object. It is
+    called only if a condition asks for it."""
+
+    def values(self, key: str) -> Values | None:
+        """Return the values of the condition key *key* (in lower case, except a tag's name); None if there are none."""
+        if key.startswith(EXISTING_TAG):
+            tag = self.tags().get(key[len(EXISTING_TAG) :]) if self.tags is not None else None
+            return None if tag is None else (tag,)
+        return self.context.get(key)
+
+    def value(self, key: str) -> str | None:
+        """Return the value of a key for a policy variable; None unless it has exactly one."""
+        values = self.values(key)
+        return values[0] if values is not None and len(values) == 1 else None
+
+
+EXISTING_TAG = "s3:existingobjecttag/"
+REQUEST_TAG = "s3:requestobjecttag/"
