@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from gateway.engine.types import Clock
 from s3api.access_log import AccessLog, AccessRecord
 from s3api.auth import Authenticator
+from s3api.authorize import authorize, conceal
 from s3api.errors import S3Error
 from s3api.format.authority import destination, logged_path, virtual_bucket
 from s3api.format.dates import http_date
@@ -75,6 +76,8 @@ class S3App:
             except (ConnectionError, asyncio.CancelledError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last handler: every error becomes a response)
+                if request is not None:
+                    error = conceal(request, error)
                 response = self._error_response_for(exchange, request, request_id, error)
 
             close = self.closing or exchange.must_close(self._settings.drain_bytes)
@@ -112,7 +115,9 @@ class S3App:
         if authority:
             headers["host"] = authority
         target = parse_target(origin, virtual_bucket(authority, self._settings.base_domains))
-        return S3Request(self._engine, self._settings, exchange, message.method, target, headers, request_id)
+        return S3Request(
+            self._engine, self._settings, exchange, message.method, target, headers, request_id, self._wall_ns()
+        )
 
     def _start_operation(self, request: S3Request) -> Awaitable[Response]:
         """Authenticate *request* and return its operation, to be awaited. A plain function, since each coroutine around
@@ -129,6 +134,8 @@ class S3App:
             self._authenticator.authenticate(request)
         request.headers = headers
         check_headers(headers, self._settings.sealed)
+        if route.signed:
+            authorize(request)
         if EXPECTED in headers and request.bucket and route.signed and route.operation != "CreateBucket":
             return _run_if_owned(request, request.bucket, route.handler)
         return route.handler(request)

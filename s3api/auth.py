@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway.engine.types import Caller, Clock
-from gateway.identity.sigv4 import SignedRequest, is_anonymous, verify
+from gateway.identity.sigv4 import SignedRequest, is_anonymous, unsigned_request, verify
 from s3api.errors import S3Error
 from s3api.format.request_target import to_bytes
 from s3api.request import S3Request
@@ -27,8 +27,10 @@ class Authenticator:
         self._wall_ns = clock.wall_ns
 
     def authenticate(self, request: S3Request) -> None:
-        """Set the request's `caller` and `verified`. Raises identity's `SignatureError`, and S3Error InvalidRequest for
-        an anonymous request with `response-*` parameters."""
+        """Set the request's `caller` and `verified`. A request without a signature is anonymous.
+
+        Raises identity's `SignatureError`, and S3Error InvalidRequest for an anonymous request with `response-*`
+        parameters."""
         callers: list[Caller] = []
 
         def secret_of(access_key: str) -> str | None:
@@ -43,10 +45,13 @@ class Authenticator:
         target = request.target
         virtual = target.bucket if target.virtual else ""
         signed = SignedRequest(request.method, _ascii(target.path), _ascii(target.raw_query), request.headers, virtual)
-        if "response-" in target.raw_query and is_anonymous(signed):
-            raise S3Error(
-                "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."
-            )
+        if is_anonymous(signed):
+            if "response-" in target.raw_query:
+                raise S3Error(
+                    "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."
+                )
+            request.verified = unsigned_request(request.headers)
+            return
         request.verified = verify(signed, secret_of, self._wall_ns() / 1e9, self._region)
         request.caller = callers[-1]
 

@@ -23,6 +23,8 @@ async def handle_extension(request: S3Request) -> Response:
         raise S3Error("MethodNotAllowed", Method=request.method, ResourceType="OBJECT")
     verified = request.verified
     assert verified is not None
+    if not verified.access_key:
+        raise S3Error("AccessDenied", "Access Denied: the request is not signed")
     if verified.presigned or verified.payload in _UNSIGNED_PAYLOADS:
         raise S3Error("AccessDenied", "This is signed in the Authorization header, together with its payload.")
     request.operation = "fs"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from s3api import extension
+from s3api.format.copy_source import SOURCE
 from s3api.format.request_target import BUCKET, OBJECT, SERVICE
 from s3api.ops import (
     attributes,
+    bucket_policy,
     buckets,
     delete,
     list_versions,
@@ -18,7 +20,6 @@ from s3api.ops import (
 from s3api.ops import copy as copy_ops
 from s3api.ops import get as get_ops
 from s3api.ops import list as list_ops
-from s3api.ops.copy import SOURCE
 from s3api.routing import Route, RoutingTable
 
 PART = ("partNumber", "uploadId")
@@ -38,6 +39,16 @@ ROUTE_ROWS = (
     Route("GET", BUCKET, "ListObjects", list_ops.list_objects_v1),
     Route("POST", BUCKET, "DeleteObjects", delete.delete_objects, ("delete",)),
     Route("POST", BUCKET, "PostObject", subresources.post_form, signed=False),
+    #
+    Route("GET", BUCKET, "GetBucketPolicy", bucket_policy.get_bucket_policy, ("policy",)),
+    Route("PUT", BUCKET, "PutBucketPolicy", bucket_policy.put_bucket_policy, ("policy",)),
+    Route("DELETE", BUCKET, "DeleteBucketPolicy", bucket_policy.delete_bucket_policy, ("policy",)),
+    Route("GET", BUCKET, "GetBucketPolicyStatus", bucket_policy.get_bucket_policy_status, ("policyStatus",)),
+    Route("GET", BUCKET, "GetPublicAccessBlock", bucket_policy.get_public_access_block, ("publicAccessBlock",)),
+    Route("PUT", BUCKET, "PutPublicAccessBlock", bucket_policy.put_public_access_block, ("publicAccessBlock",)),
+    Route(
+        "DELETE", BUCKET, "DeletePublicAccessBlock", bucket_policy.delete_public_access_block, ("publicAccessBlock",)
+    ),
     #
     Route("GET", BUCKET, "GetBucketAcl", subresources.get_bucket_acl, ("acl",)),
     Route("PUT", BUCKET, "PutBucketAcl", subresources.put_bucket_acl, ("acl",)),

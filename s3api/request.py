@@ -28,6 +28,9 @@ class RequestStream(Protocol):
 
     @property
     def is_tls(self) -> bool: ...
+    @property
+    def remote(self) -> str:
+        """The client's address."""
 
     async def read(self, idle_seconds: float) -> bytes:
         """Return the next bytes of the body, empty at its end. Raises S3Error RequestTimeout if none arrive within
@@ -50,6 +53,7 @@ class S3Request:
         "method",
         "operation",
         "query",
+        "received_ns",
         "request_id",
         "settings",
         "stream",
@@ -66,6 +70,7 @@ class S3Request:
         target: RequestTarget,
         headers: dict[str, str],
         request_id: str,
+        received_ns: int,
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -80,6 +85,8 @@ class S3Request:
         self.operation = "Unknown"
         """S3's name of the operation, for the access log."""
         self.request_id = request_id
+        self.received_ns = received_ns
+        """When the head of the request had arrived, by the wall clock."""
         self.caller: Caller = _ANONYMOUS
         """The authenticated user. `auth.Authenticator` sets it."""
         self.claimed_access_key = ""

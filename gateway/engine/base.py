@@ -111,8 +111,8 @@ class EngineBase:
 
 
 def check_owner(caller: Caller, bucket: Bucket | BucketSummary | BucketAccess) -> None:
-    """Raise `AccessDenied` unless the caller owns the bucket or is a root user."""
-    if bucket.owner != caller.user_id and not caller.root:
+    """Raise `AccessDenied` unless the caller owns the bucket or may use it all the same."""
+    if bucket.owner != caller.user_id and not caller.may_use(bucket.name):
         raise AccessDenied(f"{caller.user} does not own the bucket {bucket.name}")
 
 

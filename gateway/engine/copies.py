@@ -64,6 +64,7 @@ class CopyOperations(RewriteCopyOperations):
         target do, and `Invalid` for a source that is too large."""
         keys.check_new_key(key)
         row = self._bucket_summary(caller, bucket)
+        may_use_both = caller.root or bool(caller.granted)  # checked here for the target and in `_source`
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             context = self._write_context(caller, row, key, file.size)
@@ -80,7 +81,7 @@ class CopyOperations(RewriteCopyOperations):
                 *((file.id, file.content) if new_checksums is not None else ()),
             )  # fmt: skip
             command = CopyObject(
-                bucket, key, caller.user_id, caller.root, source,
+                bucket, key, caller.user_id, may_use_both, source,
                 None if meta is None else pack_map(meta.headers),
                 None if tags is None else pack_map(tags),
                 new_checksums, preconditions(conditions),
@@ -97,7 +98,7 @@ class CopyOperations(RewriteCopyOperations):
     async def move(self, caller: Caller, source_bucket: str, source_key: bytes, bucket: str, key: bytes) -> Stored:
         """Rename an object, within its bucket or to another one, atomically: any other write to either name takes
         effect before or after the move. Raises as `copy` does."""
-        command = MoveObject(bucket, key, caller.user_id, caller.root, source_bucket, source_key)
+        command = MoveObject(bucket, key, caller.user_id, caller.may_use(bucket), source_bucket, source_key)
         return _stored(await self._send(command))
 
     async def copy_part(
@@ -119,6 +120,7 @@ class CopyOperations(RewriteCopyOperations):
         Raises as a read of the source and `put_part` do; `InvalidArgument` for a range that exceeds the object,
         `Invalid` for one that is too large."""
         row = self._bucket_summary(caller, bucket)
+        may_use_both = caller.root or bool(caller.granted)  # checked here for the target and in `_source`
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
@@ -138,7 +140,7 @@ class CopyOperations(RewriteCopyOperations):
             try:
                 modified_ns, from_version = await self._send(
                     CopyPart(
-                        bucket, key, caller.user_id, caller.root, upload, number, source, start, length, etag,
+                        bucket, key, caller.user_id, may_use_both, upload, number, source, start, length, etag,
                         crc64nvme, value, pieces,
                     )
                 )  # fmt: skip

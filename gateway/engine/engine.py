@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.engine.bucket_policies import BucketPolicyOperations
 from gateway.engine.buckets import BucketOperations
 from gateway.engine.copies import CopyOperations
 from gateway.engine.deletes import DeleteOperations
@@ -10,6 +11,14 @@ from gateway.engine.posix_ops import PosixOperations
 from gateway.engine.uploads import UploadOperations
 
 
-class Engine(BucketOperations, CopyOperations, DeleteOperations, UploadOperations, ListingOperations, PosixOperations):
+class Engine(
+    BucketOperations,
+    BucketPolicyOperations,
+    CopyOperations,
+    DeleteOperations,
+    UploadOperations,
+    ListingOperations,
+    PosixOperations,
+):
     """The operations that S3 and files share. Each takes the caller first, and raises `gateway.errors`. For one event
     loop."""

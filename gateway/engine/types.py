@@ -48,6 +48,7 @@ __all__ = [
     "PartInfo",
     "PartPage",
     "PartSummary",
+    "PublicAccessBlock",
     "Stored",
     "Timing",
     "UploadInfo",
@@ -64,12 +65,28 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Caller(NamedTuple):
-    """An authenticated user. A root user may do everything."""
+    """The user for whom an operation runs. A root user may do everything. An anonymous caller has no name and the id
+    0."""
 
     user: str
     user_id: int
     tenant: int
     root: bool
+    granted: frozenset[str] = frozenset()
+    """The buckets of others in which a policy allows this operation (`BucketPolicyOperations.authorize`)."""
+
+    def may_use(self, bucket: str) -> bool:
+        """Whether the operation may use *bucket* even if the user does not own it."""
+        return self.root or bucket in self.granted
+
+
+class PublicAccessBlock(NamedTuple):
+    """What a bucket's PublicAccessBlock blocks. Source: the S3 API reference, PublicAccessBlockConfiguration."""
+
+    block_public_acls: bool
+    ignore_public_acls: bool
+    block_public_policy: bool
+    restrict_public_buckets: bool
 
 
 @dataclass(frozen=True, slots=True)

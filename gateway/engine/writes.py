@@ -64,7 +64,8 @@ class WriteOperations(EngineBase):
             etag = digests.md5.hex()
             version, modified_ns = await self._send(
                 PutObject(
-                    bucket, key, caller.user_id, caller.root, stored.size, etag, stored.extents, stored.blocks,
+                    bucket, key, caller.user_id, caller.may_use(bucket), stored.size, etag, stored.extents,
+                        stored.blocks,
                     context.targets.policy, pack_map(meta.headers), pack_checksums(checksums), pack_map(meta.tags),
                     preconditions(conditions),
                 )
@@ -92,8 +93,8 @@ class WriteOperations(EngineBase):
             etag = digests.md5.hex()
             modified_ns = await self._send(
                 PutPart(
-                    bucket, key, caller.user_id, caller.root, upload, number, stored.size, etag, stored.extents,
-                    stored.blocks, context.targets.policy, digests.crc64nvme, checksum,
+                    bucket, key, caller.user_id, caller.may_use(bucket), upload, number, stored.size, etag,
+                    stored.extents, stored.blocks, context.targets.policy, digests.crc64nvme, checksum,
                 )
             )  # fmt: skip
         return PartInfo(number, stored.size, etag, modified_ns, checksum)

@@ -39,7 +39,7 @@ from gateway.identity.sigv4_parse import (
     signature_location,
 )
 
-__all__ = ["PayloadKind", "SignedRequest", "VerifiedRequest", "is_anonymous", "verify"]
+__all__ = ["PayloadKind", "SignedRequest", "VerifiedRequest", "is_anonymous", "unsigned_request", "verify"]
 
 SKEW_SECONDS = 15 * 60
 EXPIRES_MOST_SECONDS = 7 * 24 * 3600
@@ -72,6 +72,14 @@ class VerifiedRequest(NamedTuple):
 def is_anonymous(request: SignedRequest) -> bool:
     """Whether a request has no signature of any kind. Raises a `SignatureError` if it has two."""
     return signature_location(request) is SignatureLocation.NONE
+
+
+def unsigned_request(headers: Mapping[str, str]) -> VerifiedRequest:
+    """Return how the body of an anonymous request is verified. Raises `InvalidRequest` if its chunks are signed."""
+    kind, sha256 = parse_content_sha256(headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD))
+    if kind in (PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER):
+        raise InvalidRequest("The chunks of an anonymous request cannot be signed.")
+    return VerifiedRequest("", kind, sha256, b"", "", "", "", False)
 
 
 def verify(

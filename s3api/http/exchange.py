@@ -84,6 +84,11 @@ class Exchange:
     def is_tls(self) -> bool:
         return self.channel.ssl_context is not None
 
+    @property
+    def remote(self) -> str:
+        """The client's address."""
+        return self.channel.remote
+
     def keep_running(self) -> None:
         """Do not cancel the request's task if the client disconnects."""
         self.task = None

@@ -1,54 +1,24 @@
-"""CopyObject, and parsing the copy source header, which UploadPartCopy also has."""
+"""CopyObject, and the errors of a copy's source, which UploadPartCopy also has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
 
 from gateway import errors as core
 from s3api.errors import S3Error
 from s3api.format import checksums
 from s3api.format.checksums import checksum_xml
 from s3api.format.conditions import read_conditions, write_conditions
+from s3api.format.copy_source import SOURCE, CopySource, copy_source
 from s3api.format.metadata import object_meta, parse_tagging
-from s3api.format.request_target import to_bytes
 from s3api.format.xml_writer import XML_HEAD, XMLNS, iso, quoted
 from s3api.ops.expected_owner import EXPECTED_OF_SOURCE, check_expected_owner
 from s3api.ops.put import version_lines
 from s3api.request import S3Request
 from s3api.response import Response, xml_response
 
-SOURCE = "x-amz-copy-source"
 SOURCE_CONDITIONS = "x-amz-copy-source-"
-
-
-class CopySource(NamedTuple):
-    """The object that x-amz-copy-source names."""
-
-    bucket: str
-    key: bytes
-    version: str | None
-
-
-def copy_source(header: str) -> CopySource:
-    """Parse `[/]bucket/key[?versionId=id]`. It is encoded like a form: `+` is a space, unlike in a request's path.
-
-    Raises S3Error InvalidArgument, NotImplemented."""
-    path, _, version = header.partition("?versionId=")
-    raw = unquote_to_bytes(to_bytes(path).replace(b"+", b" ")).removeprefix(b"/")
-    bucket, slash, key = raw.partition(b"/")
-    if not bucket or not slash or not key or not bucket.isascii() or "?" in version:
-        raise S3Error(
-            "InvalidArgument",
-            "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
-            ArgumentName=SOURCE,
-            ArgumentValue=header,
-        )
-    if bucket.startswith(b"arn:"):
-        raise S3Error("NotImplemented", "Access points are not implemented.", Header=SOURCE)
-    return CopySource(bucket.decode(), key, version or None)
 
 
 @contextmanager

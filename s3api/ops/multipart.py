@@ -7,12 +7,13 @@ from gateway.engine.types import ExpectedDigests, PartInfo, UploadInfo, UploadPa
 from s3api.errors import S3Error
 from s3api.format import checksums
 from s3api.format.conditions import copy_range, read_conditions
+from s3api.format.copy_source import SOURCE, copy_source
 from s3api.format.listing_xml import KeyEncoder, format_prefixes, key_encoder
 from s3api.format.metadata import object_meta
 from s3api.format.owners import Owners
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, escape_bytes, iso, quoted
 from s3api.http.bodies import request_body
-from s3api.ops.copy import SOURCE, SOURCE_CONDITIONS, copy_source, source_errors, source_line
+from s3api.ops.copy import SOURCE_CONDITIONS, source_errors, source_line
 from s3api.ops.expected_owner import EXPECTED_OF_SOURCE, check_expected_owner
 from s3api.request import MAX_KEYS, S3Request, part_number
 from s3api.response import Response, xml_response

@@ -20,15 +20,11 @@ ABSENT = {
     "cors": "NoSuchCORSConfiguration",
     "lifecycle": "NoSuchLifecycleConfiguration",
     "object-lock": "ObjectLockConfigurationNotFoundError",
-    "policy": "NoSuchBucketPolicy",
-    "policyStatus": "NoSuchBucketPolicy",
     "replication": "ReplicationConfigurationNotFoundError",
     "tagging": "NoSuchTagSet",
     "website": "NoSuchWebsiteConfiguration",
 }
 """Sub-resources that a new bucket does not have, and S3's error codes for their absence."""
-
-_BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 
 FIXED = {
     "accelerate": ("AccelerateConfiguration", ""),
@@ -37,10 +33,6 @@ FIXED = {
     "ownershipControls": (
         "OwnershipControls",
         "<Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule>",
-    ),
-    "publicAccessBlock": (
-        "PublicAccessBlockConfiguration",
-        "".join(f"<{each}>true</{each}>" for each in _BLOCKS),
     ),
     "requestPayment": ("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
 }
@@ -54,7 +46,7 @@ LISTS = {
 }
 """Kinds of configurations that can be listed, of which a bucket has none: the name of the list's document."""
 
-REMOVABLE = ("cors", "encryption", "lifecycle", "policy", "replication", "tagging", "website")
+REMOVABLE = ("cors", "encryption", "lifecycle", "replication", "tagging", "website")
 """Sub-resources whose removal succeeds although the bucket does not have them, as in S3."""
 
 OPERATION = {
@@ -70,9 +62,6 @@ OPERATION = {
     "notification": "BucketNotificationConfiguration",
     "object-lock": "ObjectLockConfiguration",
     "ownershipControls": "BucketOwnershipControls",
-    "policy": "BucketPolicy",
-    "policyStatus": "BucketPolicyStatus",
-    "publicAccessBlock": "PublicAccessBlock",
     "replication": "BucketReplication",
     "requestPayment": "BucketRequestPayment",
     "tagging": "BucketTagging",

@@ -83,7 +83,9 @@ def one_or_list(values: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
 
 
 PRINCIPALS = st.just("*") | st.fixed_dictionaries({"AWS": one_or_list(st.sampled_from(["*", "alice", "bob"]))})
-ACTION_PATTERNS = one_or_list(st.sampled_from(["s3:GetObject", "s3:Get*", "s3:PutObject*", "S3:*", "*", "s3:?etObject"]))
+ACTION_PATTERNS = one_or_list(
+    st.sampled_from(["s3:GetObject", "s3:Get*", "s3:PutObject*", "S3:*", "*", "s3:?etObject"])
+)
 RESOURCES = one_or_list(
     st.sampled_from([f"{ARN}/*", f"{ARN}/a*", f"{ARN}/?", f"{ARN}*", f"{ARN}/${{aws:username}}/*", f"{ARN}/*/b"])
 )

@@ -15,6 +15,7 @@ from s3api.errors import S3Error
 from s3api.format import metadata
 from s3api.format.authority import destination, virtual_bucket
 from s3api.format.conditions import byte_range, copy_range, etags, read_conditions, write_conditions
+from s3api.format.copy_source import copy_source
 from s3api.format.dates import http_date, parse_date
 from s3api.format.listing_xml import format_keys, key_encoder
 from s3api.format.request_target import parse_query, parse_target
@@ -22,7 +23,6 @@ from s3api.format.tokens import open_token, seal_token
 from s3api.format.xml_reader import XmlReader, parse_xml
 from s3api.format.xml_writer import escape, escape_bytes, url_encode
 from s3api.operations import ROUTE_ROWS, ROUTES
-from s3api.ops.copy import copy_source
 
 # --- targets ----------------------------------------------------------------------------------------------------------
 

@@ -157,6 +157,12 @@ def bucket_summary(reads: Reads, name: str) -> BucketSummary | None:
     return BucketSummary._make((*values, unpack_map(documents or b"")))
 
 
+def user_id(reads: Reads, name: str) -> int | None:
+    """Return the id of the user of this name."""
+    rows = reads.query("SELECT id FROM user WHERE name = ?", (name,))
+    return int(rows[0][0]) if rows else None
+
+
 def user_name(reads: Reads, user: int) -> str | None:
     """Return the name of the user with the id *user*."""
     rows = reads.query("SELECT name FROM user WHERE id = ?", (user,))
