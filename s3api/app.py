@@ -28,6 +28,7 @@ from s3api.format.request_target import parse_target
 from s3api.format.unsupported import check_headers
 from s3api.http.exchange import NEWEST, OLDEST, Exchange
 from s3api.operations import ROUTES
+from s3api.ops.bucket_cors import response_lines
 from s3api.ops.expected_owner import EXPECTED, check_expected_owner
 from s3api.request import Operation, S3Request, lower_headers
 from s3api.response import STATUS_LINES, Response
@@ -80,6 +81,8 @@ class S3App:
                     error = conceal(request, error)
                 response = self._error_response_for(exchange, request, request_id, error)
 
+            if request is not None and "origin" in request.headers and request.operation != "PreflightRequest":
+                response.lines += response_lines(request)
             close = self.closing or exchange.must_close(self._settings.drain_bytes)
             if response.chunks is None:
                 # Most responses are written without a coroutine of their own.

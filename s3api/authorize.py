@@ -24,6 +24,7 @@ _HEADER_KEYS = (
     "x-amz-acl", "x-amz-content-sha256", "x-amz-copy-source", "x-amz-metadata-directive",
     "x-amz-server-side-encryption", "x-amz-storage-class",
 )  # fmt: skip
+_NOT_SIGNED = "Access Denied: the request is not signed"
 _LISTINGS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions", "ListMultipartUploads"})
 _STORES_TAGS = frozenset({"PutObject", "CopyObject", "CreateMultipartUpload"})
 
@@ -37,7 +38,7 @@ def authorize(request: S3Request) -> None:
     permission = PERMISSIONS.get(request.operation)
     if permission is None:
         if not request.caller.user_id and request.operation not in EACH_KEY:
-            raise S3Error("AccessDenied", "Access Denied: the request is not signed")
+            raise S3Error("AccessDenied", _NOT_SIGNED)
         return
     versioned = "versionId" in request.query
     actions = (versioned and permission.version_actions) or permission.actions
@@ -50,6 +51,9 @@ def authorize(request: S3Request) -> None:
         source = copy_source(request.headers[COPY_SOURCE])
         granted[source.bucket] = _source_allowed(request, source) and granted.get(source.bucket, True)
     buckets = frozenset(bucket for bucket, allowed in granted.items() if allowed)
+    if not request.caller.user_id and request.bucket not in buckets:
+        # Decided here, so that an anonymous client does not learn which buckets exist.
+        raise S3Error("AccessDenied", _NOT_SIGNED)
     if buckets:
         request.caller = request.caller._replace(granted=buckets)
 

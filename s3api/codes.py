@@ -4,6 +4,14 @@ from __future__ import annotations
 
 CODES: dict[str, tuple[int, str]] = {
     "AccessDenied": (403, "Access Denied"),
+    "AccessForbidden": (
+        403,
+        (
+            "CORSResponse: This CORS request is not allowed. This is usually because the evalution of Origin, request "
+            "method / Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted by the "
+            "resource's CORS spec."
+        ),
+    ),
     "AuthorizationHeaderMalformed": (400, "The authorization header is malformed."),
     "AuthorizationQueryParametersError": (400, "The query parameters of the signature are malformed."),
     "BadDigest": (400, "The Content-MD5 or checksum you specified did not match what we received."),

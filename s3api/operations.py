@@ -7,7 +7,9 @@ from s3api.format.copy_source import SOURCE
 from s3api.format.request_target import BUCKET, OBJECT, SERVICE
 from s3api.ops import (
     attributes,
+    bucket_cors,
     bucket_policy,
+    bucket_tagging,
     buckets,
     delete,
     list_versions,
@@ -40,6 +42,13 @@ ROUTE_ROWS = (
     Route("POST", BUCKET, "DeleteObjects", delete.delete_objects, ("delete",)),
     Route("POST", BUCKET, "PostObject", subresources.post_form, signed=False),
     #
+    *(Route("OPTIONS", scope, "PreflightRequest", bucket_cors.preflight, signed=False) for scope in (BUCKET, OBJECT)),
+    Route("GET", BUCKET, "GetBucketCors", bucket_cors.get_bucket_cors, ("cors",)),
+    Route("PUT", BUCKET, "PutBucketCors", bucket_cors.put_bucket_cors, ("cors",)),
+    Route("DELETE", BUCKET, "DeleteBucketCors", bucket_cors.delete_bucket_cors, ("cors",)),
+    Route("GET", BUCKET, "GetBucketTagging", bucket_tagging.get_bucket_tagging, ("tagging",)),
+    Route("PUT", BUCKET, "PutBucketTagging", bucket_tagging.put_bucket_tagging, ("tagging",)),
+    Route("DELETE", BUCKET, "DeleteBucketTagging", bucket_tagging.delete_bucket_tagging, ("tagging",)),
     Route("GET", BUCKET, "GetBucketPolicy", bucket_policy.get_bucket_policy, ("policy",)),
     Route("PUT", BUCKET, "PutBucketPolicy", bucket_policy.put_bucket_policy, ("policy",)),
     Route("DELETE", BUCKET, "DeleteBucketPolicy", bucket_policy.delete_bucket_policy, ("policy",)),

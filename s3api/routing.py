@@ -63,8 +63,8 @@ class RoutingTable:
     def find(self, method: str, scope: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Route:
         """Return the route of a request. If none matches, the returned route's handler raises S3Error."""
         plain = self._plain.get((method, scope))
-        if plain is not None and SUBRESOURCES.isdisjoint(query):
-            return plain
+        if plain is not None and (method == "OPTIONS" or SUBRESOURCES.isdisjoint(query)):
+            return plain  # a preflight request has the query of the request that it is about
         rows = self._rows.get((method, scope), ())
         named = SUBRESOURCES.intersection(query) if query else frozenset()
         for row, wanted, taken in rows:

@@ -197,8 +197,9 @@ def written(attack: tuple[str, str, str], is_text: bool, length: int) -> str | b
 PATTERNS = patterns()
 TRUSTED = {"gateway.namespace.read.listing._NAMES"}
 """It reads names out of the journal, each of which ends with its slash."""
-IN_FUNCTIONS = {("policies.py", "_compiled"), ("checking.py", "_bucket")}
-"""The globs of rules, which are built of atomic groups and have a test of their own, and an endpoint in the config."""
+IN_FUNCTIONS = {("policies.py", "_compiled"), ("checking.py", "_bucket"), ("patterns.py", "_segment")}
+"""The globs of rules, which are built of atomic groups and have a test of their own, an endpoint in the config, and the
+parts of access policies between wildcards, which have a fixed length and a limit."""
 
 
 @pytest.mark.parametrize("name", PATTERNS, ids=ascii)

@@ -74,6 +74,11 @@ class BucketOperations(EngineBase):
         """Return a document of the bucket; None if it has none of this kind. Raises `NoSuchBucket`, `AccessDenied`."""
         return self._bucket_summary(caller, bucket).documents.get(kind)
 
+    def public_document(self, bucket: str, kind: DocumentKind) -> bytes | None:
+        """Return a document that is no secret, such as CORS rules; None if there is none, or no such bucket."""
+        found = self._buckets.find(bucket)
+        return found.documents.get(kind) if found is not None else None
+
     async def set_bucket_document(self, caller: Caller, bucket: str, kind: DocumentKind, document: bytes) -> None:
         """Store a document of the bucket, which the caller has checked. Once this returns, all processes use it.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gateway.journal.columns import Checksum, PartSummary, checksum_kind, first_checksum, kind_names
-from gateway.journal.tables import Versioning
+from gateway.journal.tables import DocumentKind, Versioning
 from gateway.namespace.bucket_names import check_bucket_name
 from gateway.namespace.read.pages import (
     Listed,
@@ -38,6 +38,7 @@ __all__ = [
     "ConnectionsTiming",
     "DeleteOne",
     "Deleted",
+    "DocumentKind",
     "ExpectedDigests",
     "Listed",
     "ListedVersion",

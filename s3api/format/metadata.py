@@ -180,11 +180,15 @@ def parse_tagging(text: str) -> dict[str, str]:
     return check_tags(pairs)
 
 
-def check_tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the tags as a dictionary. Raises S3Error BadRequest for too many tags, InvalidTag for an invalid or
-    repeated one."""
-    if len(pairs) > TAGS_MOST:
-        raise S3Error("BadRequest", f"Object tags cannot be greater than {TAGS_MOST}")
+BUCKET_TAGS_MOST = 50
+"""The most tags of a bucket (S3 API reference, PutBucketTagging)."""
+
+
+def check_tags(pairs: list[tuple[str, str]], most: int = TAGS_MOST, owner: str = "Object") -> dict[str, str]:
+    """Return the tags as a dictionary. *owner*: what has the tags, for the message. Raises S3Error BadRequest for more
+    than *most* tags, InvalidTag for an invalid or repeated one."""
+    if len(pairs) > most:
+        raise S3Error("BadRequest", f"{owner} tags cannot be greater than {most}")
     tags: dict[str, str] = {}
     for name, value in pairs:
         if not is_tag_name(name):

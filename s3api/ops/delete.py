@@ -65,6 +65,8 @@ async def _delete_allowed(request: S3Request, wanted: list[DeleteOne]) -> Sequen
         except AccessDenied as error:
             denied[nth] = error
     caller = request.caller
+    if not caller.user_id and not granted:
+        raise AccessDenied("no policy allows an anonymous request to delete any of the keys")
     if granted:  # the caller does not own the bucket, so nothing else is allowed
         caller = caller._replace(granted=frozenset({request.bucket}))
         refused = AccessDenied("no policy allows the deletion")

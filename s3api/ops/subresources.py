@@ -17,11 +17,9 @@ from s3api.response import Response, xml_response
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
 
 ABSENT = {
-    "cors": "NoSuchCORSConfiguration",
     "lifecycle": "NoSuchLifecycleConfiguration",
     "object-lock": "ObjectLockConfigurationNotFoundError",
     "replication": "ReplicationConfigurationNotFoundError",
-    "tagging": "NoSuchTagSet",
     "website": "NoSuchWebsiteConfiguration",
 }
 """Sub-resources that a new bucket does not have, and S3's error codes for their absence."""
@@ -46,13 +44,12 @@ LISTS = {
 }
 """Kinds of configurations that can be listed, of which a bucket has none: the name of the list's document."""
 
-REMOVABLE = ("cors", "encryption", "lifecycle", "replication", "tagging", "website")
+REMOVABLE = ("encryption", "lifecycle", "replication", "website")
 """Sub-resources whose removal succeeds although the bucket does not have them, as in S3."""
 
 OPERATION = {
     "accelerate": "BucketAccelerateConfiguration",
     "analytics": "BucketAnalyticsConfiguration",
-    "cors": "BucketCors",
     "encryption": "BucketEncryption",
     "intelligent-tiering": "BucketIntelligentTieringConfiguration",
     "inventory": "BucketInventoryConfiguration",
@@ -64,7 +61,6 @@ OPERATION = {
     "ownershipControls": "BucketOwnershipControls",
     "replication": "BucketReplication",
     "requestPayment": "BucketRequestPayment",
-    "tagging": "BucketTagging",
     "website": "BucketWebsite",
 }
 """The name of each sub-resource's operations in S3, without Get, Put or Delete."""

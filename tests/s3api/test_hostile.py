@@ -30,6 +30,12 @@ class Nothing:
     def credential(self, _access_key: str) -> tuple[str, Caller]:
         return "secret", Caller("someone", 7, 1, root=False)
 
+    def policy_allows(self, *_arguments: Any) -> bool:
+        return False
+
+    def public_document(self, *_arguments: Any) -> None:
+        return None
+
     def __getattr__(self, _verb: str) -> Callable[..., Any]:
         async def refuse(*arguments: Any, **_named: Any) -> None:
             for each in arguments:

@@ -33,7 +33,9 @@ async def test_nobody_is_denied(signer):
         ("GET", "/"),
         ("GET", "/bucket"),
         ("PUT", "/bucket/k"),
-        ("OPTIONS", "/bucket"),
+        ("DELETE", "/bucket"),
+        ("POST", "/bucket/k?uploads="),
+        ("GET", "/bucket?policy="),
         ("GET", "/no-such"),
     ):
         reply = await signer.send(encode(method, path, {"host": "x", "content-length": "0"}))
@@ -98,10 +100,10 @@ async def test_an_acl_without_a_value_is_none(signer):
 @pytest.mark.parametrize(
     ("method", "path", "query"),
     [
-        ("PUT", "/bucket", "lifecycle"), ("PUT", "/bucket", "policy"), ("PUT", "/bucket", "cors"),
+        ("PUT", "/bucket", "lifecycle"), ("PUT", "/bucket", "website"), ("PUT", "/bucket", "replication"),
         ("GET", "/bucket/k", "torrent"), ("POST", "/bucket/k", "restore"), ("POST", "/bucket/k", "select"),
         ("PUT", "/bucket/k", "retention"), ("PUT", "/bucket/k", "renameObject"),
-        ("PUT", "/bucket", "metadataTable"), ("DELETE", "/bucket", "publicAccessBlock"),
+        ("PUT", "/bucket", "metadataTable"), ("DELETE", "/bucket", "ownershipControls"),
     ],
 )  # fmt: skip
 async def test_an_operation_that_is_not_built_names_itself(signer, method, path, query):
