@@ -35,7 +35,12 @@ env: .make/env ## create the Python environment in .venv from requirements.lock
 .make/env: requirements.lock requirements-uv.lock pyproject.toml .ci/find-python
 	@mkdir -p .make
 	python=$$(.ci/find-python)
-	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
+	if [ ! -x $(BIN)/python ]; then
+		echo "installing the dependencies into $(VENV), once; this takes up to a minute" >&2
+		"$$python" -m venv $(VENV)
+	else
+		echo "updating the dependencies in $(VENV)" >&2
+	fi
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-uv.lock
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock requirements-uv.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .

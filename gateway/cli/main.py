@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, Exit, TyperException
 
-from gateway.cli import backends, config, keys, maintenance, serve, site, users
+from gateway.cli import backends, config, keys, maintenance, serve, site, usage, users
 from gateway.cli.output import print_error, print_logged_warnings
 from gateway.errors import EntrepotError
 
@@ -32,6 +32,7 @@ site.add_to(app)
 serve.add_to(app)
 maintenance.add_to(app)
 config.add_to(app)
+app.command("usage", short_help="Show what buckets and users store.")(usage.usage)
 app.command("explain", short_help="Show where an object is stored, and why.")(backends.explain)
 app.add_typer(backends.app, name="backend")
 app.add_typer(users.app, name="user")

@@ -127,6 +127,21 @@ def print_logged_warnings() -> None:
     logging.getLogger().addHandler(handler)
 
 
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def format_bytes(count: int) -> str:
+    """Return a size for people: with three digits and a binary unit, such as `1.21 GiB`."""
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in _UNITS:
+        size /= 1024
+        if size < 999.5 or unit == _UNITS[-1]:
+            return f"{size:.3g} {unit}"
+    raise AssertionError(count)
+
+
 def format_time(at_ns: int) -> str:
     """Return *at_ns*, nanoseconds since the epoch, as UTC with seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ns // 1_000_000_000))

@@ -181,6 +181,10 @@ COMMANDS = [
     ["keys", "rotate", "--site", "/nonexistent/" + NAME],
     ["keys", "renew", "--site", "/nonexistent/" + NAME],
     ["version"],
+    ["usage", "SITE"],
+    ["usage", "SITE", "--users", "--bytes"],
+    ["usage", "SITE", "--bucket", NAME],
+    ["usage", "SITE", "--user", NAME],
     ["reload", "/nonexistent/" + NAME],
     [NAME],
     ["status", "SITE", f"--{NAME}"],
@@ -230,6 +234,8 @@ def takes_json(command: list[str]) -> bool:
 
 SUCCESSFUL = [
     ["init", "SITE"],
+    ["usage", "SITE"],
+    ["usage", "SITE", "--users"],
     ["version"],
     ["status", "SITE"],
     ["fsck", "SITE", "--read", "--replay", "--mend"],

@@ -29,6 +29,7 @@ from gateway.journal.server.group_commit import GroupCommitter
 from gateway.journal.server.reserve import Reserve
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.session_commands import COMMANDS, EndSession, FoundSite, OpenSession
+from gateway.journal.sqlite.schema import STEPS, _add_inline_values
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import BLOCK, INLINE_VALUE, RUN
 from gateway.timing import Timing
@@ -186,15 +187,16 @@ def test_the_store_counts_the_bytes_of_values(bench: Bench) -> None:
     assert bench.store.inline_bytes() == COUNTED_BYTES_MIN
 
 
-def test_an_older_journal_gets_the_table(bench: Bench, tmp_path: Path) -> None:
+def test_an_older_journal_gets_the_tables_that_were_added_since(bench: Bench, tmp_path: Path) -> None:
     bench.store.close()
     base = sqlite3.connect(tmp_path / "journal.db")
-    version = base.execute("PRAGMA user_version").fetchone()[0]
     base.execute("DROP TABLE inline_value")
-    base.execute(f"PRAGMA user_version = {version - 1}")
+    base.execute("DROP TABLE bucket_documents")
+    base.execute(f"PRAGMA user_version = {STEPS.index(_add_inline_values)}")
     base.close()
     bench.store = SqliteStore(tmp_path / "journal.db")
     assert bench.values() == {}
+    assert bench.store.query("SELECT * FROM bucket_documents") == []
 
 
 # ---- the client ----------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from gateway.site.processes.readiness import ReadinessProbe
 from gateway.site.processes.replication_metrics import count_copies
 from gateway.site.processes.resource_metrics import count_disks
 from gateway.site.processes.site_role import SiteRole
+from gateway.site.processes.usage_metrics import count_usage
 from gateway.site.rehearsal import READ_ONLY
 from gateway.site.reload_checks import (
     check_none_missing,
@@ -91,6 +92,7 @@ class KeeperRole(SiteRole):
         tasks.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         tasks.append(asyncio.create_task(count_copies(site), name="copies"))
         tasks.append(asyncio.create_task(count_disks(site), name="disks"))
+        tasks.append(asyncio.create_task(count_usage(site), name="usage"))
         tasks.append(asyncio.create_task(site.storage.watch_markers(), name="markers"))
         self._registrar = Registrar(lambda: site.storage.topology, site.journal, site.store, site.timing)
         tasks.append(asyncio.create_task(self._registrar.run(), name="claims"))
