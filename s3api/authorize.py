@@ -7,8 +7,7 @@ The engine evaluates the policies (`gateway.engine.bucket_policies`). This modul
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from gateway import errors as core
 from s3api.errors import S3Error
@@ -19,7 +18,6 @@ from s3api.format.request_target import OBJECT
 from s3api.permissions import COPIES, EACH_KEY, PERMISSIONS, PUT_TAGS, SOURCE, SOURCE_TAGS
 from s3api.request import S3Request
 
-_QUERY_KEYS = ("prefix", "delimiter", "max-keys")
 _HEADER_KEYS = (
     "x-amz-acl", "x-amz-content-sha256", "x-amz-copy-source", "x-amz-metadata-directive",
     "x-amz-server-side-encryption", "x-amz-storage-class",
@@ -91,43 +89,85 @@ def _all_allowed(
 ) -> bool:
     """Whether the bucket's policy allows each of *actions* to a caller who does not own it. Raises
     `AccessDenied`."""
-    context = partial(_context, request)
+    context = _RequestContext(request)
     allows = request.engine.policy_allows
     # Each action is evaluated, since a later one may be denied.
     allowed = [allows(request.caller, action, bucket, key, version or None, context) for action in actions]
     return all(allowed)
 
 
-def _context(request: S3Request) -> Mapping[str, tuple[str, ...]]:
-    """Return the values of the request's condition keys."""
-    at = request.received_ns // 10**9
-    caller, headers, query, verified = request.caller, request.headers, request.query, request.verified
-    values = {
-        "aws:currenttime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
-        "aws:epochtime": str(at),
-        "aws:principaltype": "User" if caller.user_id else "Anonymous",
-        "aws:securetransport": "true" if request.stream.is_tls else "false",
-        "aws:sourceip": request.stream.remote,
-    }
-    if caller.user_id:
-        values |= {"aws:username": caller.user, "aws:userid": str(caller.user_id)}
-    if verified is not None and verified.access_key:
-        values["s3:signatureversion"] = "AWS4-HMAC-SHA256" if verified.scope else "AWS"
-        values["s3:authtype"] = "REST-QUERY-STRING" if verified.presigned else "REST-HEADER"
-    for name, header in (("aws:useragent", "user-agent"), ("aws:referer", "referer")):
-        if header in headers:
-            values[name] = headers[header]
-    if request.operation in _LISTINGS:
-        values |= {f"s3:{name}": query[name] for name in _QUERY_KEYS if name in query}
-    values |= {f"s3:{name}": headers[name] for name in _HEADER_KEYS if name in headers}
-    if query.get("versionId"):
-        values["s3:versionid"] = query["versionId"]
-    context: dict[str, tuple[str, ...]] = {name: (value,) for name, value in values.items()}
-    if request.operation in _STORES_TAGS and headers.get("x-amz-tagging"):
-        tags = parse_tagging(headers["x-amz-tagging"])
-        context["s3:requestobjecttagkeys"] = tuple(tags)
-        context |= {f"s3:requestobjecttag/{name}": (value,) for name, value in tags.items()}
-    return context
+class _RequestContext:
+    """The values of a request's condition keys. Implements `gateway.access.request.Context`."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: S3Request) -> None:
+        self._request = request
+
+    def get(self, key: str) -> tuple[str, ...] | None:
+        """Return the values of a condition key; None if the request has none. Raises S3Error for invalid tags."""
+        if key.startswith(_TAG_KEYS):
+            return self._tags(key)
+        found = _VALUES.get(key)
+        value = found(self._request) if found is not None else None
+        return None if value is None else (value,)
+
+    def _tags(self, key: str) -> tuple[str, ...] | None:
+        request = self._request
+        text = request.headers.get("x-amz-tagging") if request.operation in _STORES_TAGS else None
+        if not text:
+            return None
+        tags = parse_tagging(text)
+        if key == "s3:requestobjecttagkeys":
+            return tuple(tags)
+        value = tags.get(key.partition("/")[2])
+        return None if value is None else (value,)
+
+
+_TAG_KEYS = "s3:requestobjecttag"
+
+
+def _time(request: S3Request) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(request.received_ns // 10**9))
+
+
+def _signature_version(request: S3Request) -> str | None:
+    if request.verified is None or not request.verified.access_key:
+        return None
+    return "AWS4-HMAC-SHA256" if request.verified.scope else "AWS"
+
+
+def _auth_type(request: S3Request) -> str | None:
+    if request.verified is None or not request.verified.access_key:
+        return None
+    return "REST-QUERY-STRING" if request.verified.presigned else "REST-HEADER"
+
+
+def _header(name: str) -> Callable[[S3Request], str | None]:
+    return lambda request: request.headers.get(name)
+
+
+def _of_listing(name: str) -> Callable[[S3Request], str | None]:
+    return lambda request: request.query.get(name) if request.operation in _LISTINGS else None
+
+
+_VALUES: dict[str, Callable[[S3Request], str | None]] = {
+    "aws:currenttime": _time,
+    "aws:epochtime": lambda request: str(request.received_ns // 10**9),
+    "aws:principaltype": lambda request: "User" if request.caller.user_id else "Anonymous",
+    "aws:referer": _header("referer"),
+    "aws:securetransport": lambda request: "true" if request.stream.is_tls else "false",
+    "aws:sourceip": lambda request: request.stream.remote,
+    "aws:useragent": _header("user-agent"),
+    "aws:userid": lambda request: str(request.caller.user_id) if request.caller.user_id else None,
+    "aws:username": lambda request: request.caller.user or None,
+    "s3:authtype": _auth_type,
+    "s3:signatureversion": _signature_version,
+    "s3:versionid": lambda request: request.query.get("versionId") or None,
+    **{f"s3:{name}": _of_listing(name) for name in ("prefix", "delimiter", "max-keys")},
+    **{f"s3:{name}": _header(name) for name in _HEADER_KEYS},
+}
+"""What each condition key is, except those of tags."""
 
 
 def _replaces_tags(request: S3Request) -> bool:

@@ -50,12 +50,8 @@ ACTIONS: dict[str, ActionKind] = {
 """Each action with its kind."""
 
 
-def kinds_matched(pattern: Pattern) -> frozenset[ActionKind]:
-    """Return the kinds of the actions that *pattern*, in lower case, matches; empty if it matches none."""
-    return _kinds(pattern.text)
-
-
 @lru_cache(1024)
-def _kinds(text: str) -> frozenset[ActionKind]:
+def actions_matched(text: str) -> frozenset[str]:
+    """Return the actions that the pattern *text*, in lower case, matches."""
     pattern = Pattern(text, variables=False)
-    return frozenset(kind for action, kind in ACTIONS.items() if pattern.matches(action.lower()))
+    return frozenset(action for action in ACTIONS if pattern.matches(action.lower()))

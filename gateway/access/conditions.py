@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from functools import lru_cache, partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, NamedTuple
 
 from gateway.access.patterns import Pattern
@@ -161,14 +161,21 @@ def _in_network(listed: str) -> Compare:
     network = _network(listed)
 
     def compare(value: str, _request: AccessRequest) -> bool:
-        try:
-            address = ip_address(value)
-        except ValueError:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return (mapped if mapped is not None and network.version == 4 else address) in network
+        address = _address(value)
+        return address is not None and address in network
 
     return compare
+
+
+@lru_cache(1024)
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """Return an address, of version 4 if it is one that is mapped into version 6; None if *text* is none."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
 
 
 def _equal(one: Any, other: Any) -> bool:

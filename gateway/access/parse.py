@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from gateway.access.actions import ActionKind, kinds_matched
+from gateway.access.actions import ACTIONS, ActionKind, actions_matched
 from gateway.access.conditions import Condition, compile_condition
 from gateway.access.patterns import Pattern
 from gateway.access.policy import Policy, Principals, Statement
@@ -61,7 +61,8 @@ def _parse(text: bytes, bucket: str | None, user_id: UserId) -> Policy:
         raise MalformedPolicy("Missing required field Statement")
     scope = _Scope(bucket, user_id, variables=version == VERSIONS[0])
     seen: set[str] = set()
-    return Policy(tuple(_statement(each, f"Statement {nth}", scope, seen) for nth, each in enumerate(statements, 1)))
+    compiled = [_statement(each, f"Statement {nth}", scope, seen) for nth, each in enumerate(statements, 1)]
+    return Policy(*(tuple(each for effect, each in compiled if effect == wanted) for wanted in ("Deny", "Allow")))
 
 
 def _load(text: bytes) -> dict[str, Any]:
@@ -89,7 +90,8 @@ def _check_keys(found: dict[str, Any], known: set[str] | frozenset[str], where: 
             raise MalformedPolicy(f"Unknown field {key} in {where}")
 
 
-def _statement(found: Any, where: str, scope: _Scope, seen: set[str]) -> Statement:
+def _statement(found: Any, where: str, scope: _Scope, seen: set[str]) -> tuple[str, Statement]:
+    """Return the effect of a statement, and the statement."""
     if not isinstance(found, dict):
         raise MalformedPolicy(f"{where} must be an object")
     _check_keys(found, _STATEMENT_KEYS, where)
@@ -104,19 +106,17 @@ def _statement(found: Any, where: str, scope: _Scope, seen: set[str]) -> Stateme
         raise MalformedPolicy(f"Invalid effect in {where}: it must be Allow or Deny")
     action_texts, inverted_actions = _either(found, "Action", where)
     resource_texts, inverted_resources = _either(found, "Resource", where)
-    actions = tuple(_pattern(each.lower(), where, "action", variables=False) for each in action_texts)
+    matched = [actions_matched(each.lower()) for each in action_texts]
     resources = tuple(_resource(each, where, scope) for each in resource_texts)
-    kinds = [kinds_matched(each) for each in actions]
-    for text, matched in zip(action_texts, kinds, strict=True):
-        if not matched:
+    for text, each in zip(action_texts, matched, strict=True):
+        if not each:
             raise MalformedPolicy(f"Policy has invalid action {text} in {where}")
     if scope.bucket is not None and not inverted_actions and not inverted_resources:
-        _check_kinds(action_texts, kinds, resource_texts, where)
-    return Statement(
-        effect == "Deny",
+        _check_kinds(action_texts, matched, resource_texts, where)
+    named = frozenset().union(*matched)
+    return effect, Statement(
         _principals(found, where, scope),
-        actions,
-        inverted_actions,
+        frozenset(ACTIONS) - named if inverted_actions else named,
         resources,
         inverted_resources,
         _conditions(found.get("Condition", {}), where),
@@ -160,15 +160,14 @@ def _resource(text: str, where: str, scope: _Scope) -> Pattern:
     return _pattern(text, where, "resource", variables=scope.variables)
 
 
-def _check_kinds(
-    actions: Sequence[str], kinds: Sequence[frozenset[ActionKind]], resources: Sequence[str], where: str
-) -> None:
+def _check_kinds(texts: Sequence[str], matched: Sequence[frozenset[str]], resources: Sequence[str], where: str) -> None:
     """Reject an action on objects that has only a bucket as its resource, and the other way around."""
     paths = [each.removeprefix(BUCKET_ARN) for each in resources]
     names_object = any("/" in each or "*" in each for each in paths)
     names_bucket = any("/" not in each for each in paths)
-    for text, matched in zip(actions, kinds, strict=True):
-        if (ActionKind.OBJECT in matched and names_object) or (ActionKind.BUCKET in matched and names_bucket):
+    for text, actions in zip(texts, matched, strict=True):
+        kinds = {ACTIONS[each] for each in actions}
+        if (ActionKind.OBJECT in kinds and names_object) or (ActionKind.BUCKET in kinds and names_bucket):
             continue
         raise MalformedPolicy(f"Action does not apply to any resource(s) in statement: {text} in {where}")
 

@@ -5,7 +5,6 @@ Source: the IAM user guide, "Policy evaluation logic".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -42,12 +41,10 @@ class Principals(NamedTuple):
 class Statement(NamedTuple):
     """One compiled statement."""
 
-    denies: bool
     principals: Principals | None
     """None in the policy of a user, which is about that user."""
-    actions: tuple[Pattern, ...]
-    """In lower case."""
-    inverted_actions: bool
+    actions: frozenset[str]
+    """The actions of `actions.ACTIONS` that it is about."""
     resources: tuple[Pattern, ...]
     inverted_resources: bool
     conditions: tuple[Condition, ...]
@@ -56,8 +53,7 @@ class Statement(NamedTuple):
         """Whether the statement is about *request*. The cheapest tests come first."""
         if self.principals is not None and not self.principals.include(request.user_id):
             return False
-        action = request.action.lower()
-        if any(each.matches(action) for each in self.actions) == self.inverted_actions:
+        if request.action not in self.actions:
             return False
         resource, value_of = request.resource, request.value
         if any(each.matches(resource, value_of) for each in self.resources) == self.inverted_resources:
@@ -68,28 +64,27 @@ class Statement(NamedTuple):
 class Policy(NamedTuple):
     """A compiled policy document."""
 
-    statements: tuple[Statement, ...]
+    denying: tuple[Statement, ...]
+    allowing: tuple[Statement, ...]
 
     @property
     def is_public(self) -> bool:
         """Whether the policy allows something to anybody, without a condition that limits the clients.
 
         Source: the S3 user guide, "Blocking public access to your Amazon S3 storage", "The meaning of public"."""
-        return any(_is_public(statement) for statement in self.statements)
+        return any(_is_public(statement) for statement in self.allowing)
 
+    def decide(self, request: AccessRequest) -> Decision:
+        """Decide about *request*. A statement that denies outweighs all that allow."""
+        if self.denies(request):
+            return Decision.DENY
+        if any(statement.applies(request) for statement in self.allowing):
+            return Decision.ALLOW
+        return Decision.SILENT
 
-def evaluate(policies: Iterable[Policy], request: AccessRequest) -> Decision:
-    """Evaluate *policies* together. A statement that denies outweighs all that allow."""
-    decision = Decision.SILENT
-    for policy in policies:
-        for statement in policy.statements:
-            if decision is Decision.ALLOW and not statement.denies:
-                continue
-            if statement.applies(request):
-                if statement.denies:
-                    return Decision.DENY
-                decision = Decision.ALLOW
-    return decision
+    def denies(self, request: AccessRequest) -> bool:
+        """Whether a statement denies *request*."""
+        return any(statement.applies(request) for statement in self.denying)
 
 
 _PUBLIC_PREFIX = {4: 8, 6: 32}
@@ -99,7 +94,7 @@ _USER_KEYS = frozenset({"aws:username", "aws:userid"})
 
 def _is_public(statement: Statement) -> bool:
     principals = statement.principals
-    if statement.denies or principals is None or not (principals.everyone or principals.inverted):
+    if principals is None or not (principals.everyone or principals.inverted):
         return False
     return not any(_limits_clients(condition) for condition in statement.conditions)
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 Values = tuple[str, ...]
 """The values of one condition key. Most keys have one."""
+
+
+class Context(Protocol):
+    """The values of a request's condition keys. They are computed when a condition asks for them."""
+
+    def get(self, key: str, /) -> Values | None:
+        """Return the values of *key*, a name in lower case; None if the request has none."""
 
 
 class AccessRequest(NamedTuple):
@@ -20,8 +27,7 @@ class AccessRequest(NamedTuple):
     """Such as `s3:GetObject`."""
     resource: str
     """The ARN, such as `arn:aws:s3:::bucket/key`."""
-    context: Mapping[str, Values]
-    """The values of condition keys. The names are in lower case."""
+    context: Context
     tags: Callable[[], Mapping[str, str]] | None = None
     """Returns the tags of the existing object, for `s3:ExistingObjectTag/…`; None if the action has no object. It is
     called only if a condition asks for it."""

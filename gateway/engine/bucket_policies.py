@@ -7,13 +7,13 @@ the policy itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 from gateway.access.parse import parse_bucket_policy
-from gateway.access.policy import Decision, Policy, evaluate
-from gateway.access.request import AccessRequest, Values
+from gateway.access.policy import Policy
+from gateway.access.request import AccessRequest, Context, Values
 from gateway.engine.base import EngineBase
 from gateway.engine.types import Caller, PublicAccessBlock
 from gateway.errors import AccessDenied
@@ -28,8 +28,7 @@ POLICY_ACTIONS = frozenset({"s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:Dele
 _COMPILED_MAX = 256
 """Compiled policies that a process keeps. One takes less than a megabyte."""
 
-ContextSource = Callable[[], Mapping[str, Values]]
-"""Returns the values of a request's condition keys. It is called only if there is a policy."""
+_NO_CONTEXT: Mapping[str, Values] = {}
 
 
 class _StoredPolicy(NamedTuple):
@@ -50,7 +49,7 @@ class BucketPolicyOperations(EngineBase):
         bucket: str,
         key: bytes | None = None,
         version: str | None = None,
-        context: ContextSource = dict,
+        context: Context = _NO_CONTEXT,
     ) -> bool:
         """Whether the bucket's policy lets a caller who does not own the bucket perform *action* on it, or on *key* in
         it. The caller may put the bucket into `Caller.granted` then; otherwise the operation itself checks that its
@@ -64,14 +63,17 @@ class BucketPolicyOperations(EngineBase):
         if owns and action in POLICY_ACTIONS:
             return False
         policy = _compiled(found.documents[DocumentKind.POLICY], bucket)
+        if owns and not policy.denying:
+            return False
         arn = f"arn:aws:s3:::{bucket}"
         resource = arn if key is None else f"{arn}/{key.decode('utf-8', 'surrogateescape')}"
         tags = None if key is None else partial(self._tags_of, bucket, key, version)
-        request = AccessRequest(caller.user, caller.user_id, action, resource, context(), tags)
-        decision = evaluate((policy,), request)
-        if decision is Decision.DENY:
+        request = AccessRequest(caller.user, caller.user_id, action, resource, context, tags)
+        if policy.denies(request):
             raise AccessDenied(f"the policy of {bucket} denies {action} to {caller.user or 'anonymous requests'}")
-        return decision is Decision.ALLOW and not owns and not self._is_restricted(caller, found, policy)
+        if owns or self._is_restricted(caller, found, policy):
+            return False
+        return any(statement.applies(request) for statement in policy.allowing)
 
     def _is_restricted(self, caller: Caller, bucket: BucketSummary, policy: Policy) -> bool:
         """Whether RestrictPublicBuckets keeps an anonymous caller from what a public policy allows."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.access.actions import ACTIONS
 from gateway.access.parse import POLICY_BYTES_MAX, parse_bucket_policy, parse_user_policy
 from gateway.access.patterns import SEARCHED_CHARS_MAX, Pattern
-from gateway.access.policy import Decision, Policy, evaluate
+from gateway.access.policy import Decision, Policy
 from gateway.access.request import AccessRequest
 from gateway.errors import MalformedPolicy
 from tests.access import naive
@@ -39,7 +39,7 @@ def request(user: str = "alice", action: str = "s3:GetObject", key: str = "/k", 
 
 
 def decide(policy: Policy, *args: Any, **context: Any) -> Decision:
-    return evaluate([policy], request(*args, **context))
+    return policy.decide(request(*args, **context))
 
 
 # --- patterns -------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_the_evaluator_agrees_with_a_second_one(
         context["aws:username"] = user
     asked = AccessRequest(user, USERS.get(user, 0), action, ARN + key, {name: (v,) for name, v in context.items()})
     policy = parse(*drawn)
-    assert evaluate([policy], asked).value == naive.decide({"Statement": drawn}, user, action, ARN + key, context)
+    assert policy.decide(asked).value == naive.decide({"Statement": drawn}, user, action, ARN + key, context)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
@@ -239,7 +239,7 @@ def test_a_user_may_be_named_by_name_or_arn() -> None:
 def test_a_dead_users_policy_is_not_that_of_a_new_user_with_the_same_name() -> None:
     policy = parse(statement(Principal={"AWS": "bob"}))
     newcomer = request("bob")._replace(user_id=77)
-    assert evaluate([policy], newcomer) is Decision.SILENT
+    assert policy.decide(newcomer) is Decision.SILENT
 
 
 def test_dates_and_tags_are_compared() -> None:
@@ -248,7 +248,7 @@ def test_dates_and_tags_are_compared() -> None:
     assert decide(until, aws_currenttime="2027-01-01T10:00:00Z") is Decision.SILENT
     tagged = parse(statement(Condition={"StringEquals": {"s3:ExistingObjectTag/Stage": "done"}}))
     for tags, decision in (({"Stage": "done"}, Decision.ALLOW), ({"stage": "done"}, Decision.SILENT)):
-        assert evaluate([tagged], request()._replace(tags=lambda tags=tags: tags)) is decision
+        assert tagged.decide(request()._replace(tags=lambda tags=tags: tags)) is decision
 
 
 def test_values_of_a_key_with_several_are_compared_by_any_and_all() -> None:
@@ -257,7 +257,7 @@ def test_values_of_a_key_with_several_are_compared_by_any_and_all() -> None:
     everyone = parse(statement(Condition={"ForAllValues:StringEquals": {keys: ["a", "b"]}}))
     for values, found in ((("a", "c"), ("allow", "silent")), (("a",), ("allow", "allow")), ((), ("silent", "allow"))):
         asked = request()._replace(context={keys.lower(): values} if values else {})
-        assert tuple(evaluate([each], asked).value for each in (anyone, everyone)) == found
+        assert tuple(each.decide(asked).value for each in (anyone, everyone)) == found
 
 
 def test_a_network_contains_an_address_that_is_mapped_into_version_6() -> None:
