@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,11 +63,11 @@ def list_(site: SiteOption, json: Json = False) -> None:
         [{**user._asdict(), "access_keys": list(user.access_keys)} for user in found],
         as_json=json,
         text=lambda: format_table(
-            ("NAME", "ROOT", "BUCKETS", "MADE", "ACCESS KEYS"),
+            ("NAME", "STATE", "BUCKETS", "MADE", "ACCESS KEYS"),
             [
                 (
                     each.name,
-                    "yes" if each.root else "",
+                    "root" if each.root else "disabled" if each.disabled else "",
                     str(each.buckets),
                     format_time(each.made_ns),
                     " ".join(each.access_keys),
@@ -84,15 +87,65 @@ def remove(name: Name, site: SiteOption, json: Json = False) -> None:
     print_result({"removed": name}, as_json=json, text=lambda: [f"removed user {name}"])
 
 
+@app.command("disable", short_help="Disable a user and its access keys.")
+def disable(name: Name, site: SiteOption, json: Json = False) -> None:
+    """Disable a user: requests with its access keys are refused from then on. Its buckets stay."""
+    from gateway.site.admin import users
+
+    run_on_site(site, lambda opened: users.set_disabled(opened, name, True))
+    print_result({"disabled": name}, as_json=json, text=lambda: [f"disabled user {name}"])
+
+
+@app.command("enable")
+def enable(name: Name, site: SiteOption, json: Json = False) -> None:
+    """Enable a user that was disabled."""
+    from gateway.site.admin import users
+
+    run_on_site(site, lambda opened: users.set_disabled(opened, name, False))
+    print_result({"enabled": name}, as_json=json, text=lambda: [f"enabled user {name}"])
+
+
+@app.command("transfer", short_help="Give a bucket to another user.")
+def transfer(
+    bucket: Annotated[str, typer.Argument(metavar="BUCKET", help="The bucket's name.", show_default=False)],
+    to: Annotated[str, typer.Argument(metavar="TO", help="The name of the new owner.", show_default=False)],
+    site: SiteOption,
+    json: Json = False,
+) -> None:
+    """Give a bucket to another user. The former owner may not use it any more."""
+    from gateway.site.admin import users
+
+    former = run_on_site(site, lambda opened: users.transfer_bucket(opened, bucket, to))
+    print_result(
+        {"bucket": bucket, "former_owner": former, "owner": to},
+        as_json=json,
+        text=lambda: [f"{bucket} belongs to {to} now; it belonged to {former}"],
+    )
+
+
 @key_app.command("add")
 def add_access_key(
-    user: Name, site: SiteOption, access_key: AccessKey = None, secret_key_file: SecretFile = None, json: Json = False
+    user: Name,
+    site: SiteOption,
+    access_key: AccessKey = None,
+    secret_key_file: SecretFile = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires",
+            metavar="TIME",
+            help="When the key stops being accepted: like 30d, 12h or 2027-01-31. [default: never]",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Make a further access key for a user. The secret key is shown only now."""
     from gateway.site.admin import users
 
     secret = read_secret(access_key, secret_key_file)
-    made = run_on_site(site, lambda opened: users.add_access_key(opened, user, access_key, secret))
+    expires_ns = 0 if expires is None else parse_expiry(expires, time.time_ns())
+    made = run_on_site(site, lambda opened: users.add_access_key(opened, user, access_key, secret, expires_ns))
     _print_key(made, shown=secret is None, as_json=json)
 
 
@@ -112,7 +165,16 @@ def list_access_keys(
         [each._asdict() for each in found],
         as_json=json,
         text=lambda: format_table(
-            ("ACCESS KEY", "USER", "MADE"), [(each.access_key, each.user, format_time(each.made_ns)) for each in found]
+            ("ACCESS KEY", "USER", "MADE", "EXPIRES"),
+            [
+                (
+                    each.access_key,
+                    each.user,
+                    format_time(each.made_ns),
+                    format_time(each.expires_ns) if each.expires_ns else "never",
+                )
+                for each in found
+            ],
         ),
     )
 
@@ -128,6 +190,27 @@ def remove_access_key(
 
     run_on_site(site, lambda opened: users.remove_access_key(opened, access_key))
     print_result({"removed": access_key}, as_json=json, text=lambda: [f"removed access key {access_key}"])
+
+
+_SPAN = re.compile(r"([0-9]{1,6})([dhm])")
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60}
+
+
+def parse_expiry(text: str, now_ns: int) -> int:
+    """Return the time that *text* names: a span from *now_ns* on, such as `30d`, or a date or time, by default in UTC.
+    Raises `InvalidArgument`, also for a time that has passed."""
+    span = _SPAN.fullmatch(text)
+    if span is not None:
+        at_ns = now_ns + int(span[1]) * _SECONDS[span[2]] * 10**9
+    else:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidArgument(f"--expires {text}: it must be like 30d, 12h, 90m or 2027-01-31") from None
+        at_ns = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) * 10**9
+    if not now_ns < at_ns < 1 << 63:
+        raise InvalidArgument(f"--expires {text}: it must be in the future, before the year 2262")
+    return at_ns
 
 
 def read_secret(access_key: str | None, path: Path | None) -> str | None:

@@ -20,9 +20,10 @@ from gateway.namespace.read import listing_buckets, lookups
 
 class BucketOperations(EngineBase):
     def credential(self, access_key: str) -> tuple[str, Caller] | None:
-        """Return the secret of an access key and its user; None if there is no such key."""
+        """Return the secret of an access key and its user; None if there is no such key, it has expired, or its user
+        is disabled."""
         found: Credential | None = self._credentials.find(access_key)
-        if found is None:
+        if found is None or not found.is_accepted(self._journal.timing.clock.wall_ns()):
             return None
         return found.secret, Caller(found.user, found.user_id, found.tenant, found.root)
 

@@ -10,5 +10,6 @@ COMMANDS: CommandTable = {
     users.AddAccessKey: users.add_access_key,
     users.RemoveAccessKey: users.remove_access_key,
     users.ResealAccessKeys: users.reseal_access_keys,
+    users.SetUserDisabled: users.set_user_disabled,
 }
 """The commands of this package, for the committer."""

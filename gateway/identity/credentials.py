@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 CACHE_ENTRIES_MOST = 4_096
 
 _SELECT = (
-    "SELECT k.secret, k.master, u.name, u.id, u.tenant, u.root FROM access_key k JOIN user u ON u.name = k.user"
+    "SELECT k.secret, k.master, u.name, u.id, u.tenant, u.root, u.disabled, k.expires_ns"
+    " FROM access_key k JOIN user u ON u.name = k.user"
     " WHERE k.access_key = ?"
 )
 
@@ -36,6 +37,14 @@ class Credential(NamedTuple):
     user_id: int
     tenant: int
     root: bool
+    disabled: bool = False
+    """Whether the user is disabled."""
+    expires_ns: int = 0
+    """From this time on the key is not accepted, by the wall clock; 0: it does not expire."""
+
+    def is_accepted(self, now_ns: int) -> bool:
+        """Whether requests may be signed with the key at *now_ns*, by the wall clock."""
+        return not self.disabled and (not self.expires_ns or now_ns < self.expires_ns)
 
     def __repr__(self) -> str:
         return f"Credential({self.user!r})"
@@ -78,6 +87,7 @@ class CredentialCache:
         return credential
 
     def _unseal_row(self, access_key: str, row: tuple[Any, ...]) -> Credential:
-        secret, master, user, user_id, tenant, root = row
+        secret, master, user, user_id, tenant, root, disabled, expires_ns = row
         self.opened += 1
-        return Credential(self._unseal(access_key, secret, master), user, user_id, tenant, bool(root))
+        opened = self._unseal(access_key, secret, master)
+        return Credential(opened, user, user_id, tenant, bool(root), bool(disabled), expires_ns)

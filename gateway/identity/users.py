@@ -23,12 +23,15 @@ from gateway.journal.records.site import (
     AccessKeyResealed,
     TenantMade,
     UserDeleted,
+    UserDisabledSet,
     UserMade,
 )
 from gateway.journal.tables import ACCESS_KEY, TENANT, USER, Tenant, User
 
 ACCESS_KEYS_MAX = 100
 """The maximum number of access keys of one user."""
+USER_STATES_FEATURE = 12
+"""The journal's feature level that is needed to disable users, and for access keys that expire."""
 
 
 @command(tag=20)
@@ -68,6 +71,17 @@ class AddAccessKey(Command[None]):
     access_key: str
     secret: bytes
     master: str
+    expires_ns: int = 0
+    """By the wall clock; 0: never."""
+
+
+@command(tag=26, frees=True)
+class SetUserDisabled(Command[None]):
+    """Disable a user, so that its access keys are not accepted, or enable it again. Raises `NoSuchUser`, and
+    `AccessDenied` for a root user."""
+
+    name: str
+    disabled: bool
 
 
 @command(tag=24)
@@ -124,7 +138,18 @@ def add_access_key(command: AddAccessKey, tx: Tx) -> None:
     user = _user(tx, command.user)
     if len(unpack(user.access_keys)) >= ACCESS_KEYS_MAX:
         raise InvalidArgument(f"{command.user} has {ACCESS_KEYS_MAX} access keys, which is the maximum")
-    _emit_access_key(tx, command.user, command.access_key, command.secret, command.master)
+    if command.expires_ns and command.expires_ns <= tx.at_ns:
+        raise InvalidArgument("the time at which the access key expires has passed")
+    _emit_access_key(tx, command.user, command.access_key, command.secret, command.master, command.expires_ns)
+
+
+def set_user_disabled(command: SetUserDisabled, tx: Tx) -> None:
+    user = _user(tx, command.name)
+    if user.root:
+        raise AccessDenied(f"{command.name} is the site's root user and cannot be disabled")
+    if user.disabled != int(command.disabled):
+        tx.need_feature(USER_STATES_FEATURE)
+        tx.emit(UserDisabledSet(command.name, int(command.disabled)))
 
 
 def remove_access_key(command: RemoveAccessKey, tx: Tx) -> None:
@@ -148,11 +173,13 @@ def reseal_access_keys(command: ResealAccessKeys, tx: Tx) -> int:
     return changed
 
 
-def _emit_access_key(tx: Tx, user: str, access_key: str, secret: bytes, master: str) -> None:
+def _emit_access_key(tx: Tx, user: str, access_key: str, secret: bytes, master: str, expires_ns: int = 0) -> None:
     check_access_key(access_key)
     if tx.get(ACCESS_KEY, (access_key,)) is not None:
         raise AccessKeyExists(access_key)
-    tx.emit(AccessKeyMade(access_key, user, secret, master, tx.at_ns))
+    if expires_ns:
+        tx.need_feature(USER_STATES_FEATURE)
+    tx.emit(AccessKeyMade(access_key, user, secret, master, tx.at_ns, expires_ns))
 
 
 def _user(tx: Tx, name: str) -> User:

@@ -27,6 +27,7 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import (
+    AccessDenied,
     CommitterGone,
     DeleteMarker,
     EntrepotError,
@@ -50,7 +51,7 @@ T = TypeVar("T")
 
 PART_NUMBERS = 10_000
 _MUST_EXIST = Conditions(if_match=("*",))
-_SELECT_USER = "SELECT name, id, tenant, root FROM user WHERE"
+_SELECT_USER = "SELECT name, id, tenant, root, disabled FROM user WHERE"
 
 
 class InProcessApi(FileApi):
@@ -244,5 +245,7 @@ def caller_of(site: Site, user: str | None = None, access_key: str | None = None
         rows = site.store.query(f"{_SELECT_USER} root = 1 ORDER BY made_ns LIMIT 1")
     if not rows:
         raise NoSuchUser(user or "root")
-    name, number, tenant, root = rows[0]
+    name, number, tenant, root, disabled = rows[0]
+    if disabled:
+        raise AccessDenied(f"the user {name} is disabled")
     return Caller(name, number, tenant, bool(root))

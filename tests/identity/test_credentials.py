@@ -10,7 +10,7 @@ import pytest
 from gateway.identity import credentials
 from gateway.identity.credentials import CredentialCache
 
-ROW = (b"sealed", "m1", "ada", 7, 1, 0)
+ROW = (b"sealed", "m1", "ada", 7, 1, 0, 0, 0)
 
 
 class QueryStore:
@@ -42,7 +42,7 @@ def unseal(access_key: str, sealed: bytes, master: str) -> str:
 def test_a_known_key_answers_secret_and_user(store: QueryStore) -> None:
     found = CredentialCache(store, unseal).find("ADAKEY")
     assert found is not None
-    assert found == ("secret of ADAKEY sealed m1", "ada", 7, 1, False)
+    assert found == ("secret of ADAKEY sealed m1", "ada", 7, 1, False, False, 0)
     assert "secret" not in repr(found)
 
 

@@ -118,6 +118,7 @@ def people(h: History, r: random.Random, b: Any, who: Any) -> Any:
             users.RemoveUser(name),
             users.AddAccessKey(name, f"AK{r.randrange(99)}", b"t", "m1"),
             key and users.RemoveAccessKey(key.access_key),
+            users.SetUserDisabled(h.pick(USER).name, r.random() < 0.5),
             key and users.ResealAccessKeys(((key.access_key, key.secret, b"u", "m2"),)),
         ]
     )
@@ -151,6 +152,7 @@ def bucket_itself(h: History, r: random.Random, b: Any, who: Any) -> Any:
             buckets.SetBucketSettings(*who, b"\x81\xa1a\x01"),
             buckets.SetBucketDocument(*who, r.choice(list(DocumentKind)), b"document %d" % r.randrange(3)),
             buckets.RemoveBucketDocument(*who, r.choice(list(DocumentKind))),
+            buckets.TransferBucket(b.name, owner.name, h.pick(USER).name) if b == empty else None,
         ]
     )
 

@@ -98,6 +98,6 @@ def test_users_and_keys_are_listed_without_secrets(endpoint: Endpoint, name: str
     assert users["root"]["root"] is True
     assert users[name]["access_keys"] == [made["access_key"]]
     (key,) = entrepot(endpoint, "user", "key", "list", name)
-    assert key.keys() == {"access_key", "user", "made_ns"}
+    assert key.keys() == {"access_key", "user", "made_ns", "expires_ns"}
     for command in (["user", "list"], ["user", "key", "list"]):
         assert made["secret_key"] not in run_entrepot(*command, "--site", str(endpoint.dir)).stdout

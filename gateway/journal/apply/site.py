@@ -26,6 +26,7 @@ from gateway.journal.records.site import (
     TenantMade,
     TokenDrawn,
     UserDeleted,
+    UserDisabledSet,
     UserMade,
 )
 from gateway.journal.rows import Rows, require
@@ -81,6 +82,9 @@ def apply_site(record: SiteRecord, rows: Rows, number: int) -> None:
             _user_made(record, rows)
         case UserDeleted():
             _user_deleted(record, rows)
+        case UserDisabledSet():
+            user = require(rows, USER, (record.name,))
+            rows.put(USER, user._replace(disabled=record.disabled))
         case AccessKeyMade():
             _access_key_made(record, rows)
         case AccessKeyDeleted():
@@ -152,7 +156,9 @@ def _access_key_made(record: AccessKeyMade, rows: Rows) -> None:
     rows.put(USER, user._replace(access_keys=pack([*unpack(user.access_keys), record.access_key])))
     rows.put(
         ACCESS_KEY,
-        AccessKey(record.access_key, record.user, user.id, record.secret, record.master, record.at_ns),
+        AccessKey(
+            record.access_key, record.user, user.id, record.secret, record.master, record.at_ns, record.expires_ns
+        ),
     )
 
 

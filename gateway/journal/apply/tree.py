@@ -17,6 +17,7 @@ from gateway.journal.records.tree import (
     BucketDocumentRemoved,
     BucketDocumentSet,
     BucketMade,
+    BucketOwnerSet,
     BucketSettingsSet,
     BucketVersioningSet,
     DirAttributesSet,
@@ -93,6 +94,8 @@ def apply_tree(record: TreeRecord, rows: Rows) -> None:
             _bucket_versioning_set(record, rows)
         case BucketSettingsSet():
             _bucket_settings_set(record, rows)
+        case BucketOwnerSet():
+            _owner_set(record, rows)
         case BucketDocumentSet():
             _document_set(record, rows)
         case BucketDocumentRemoved():
@@ -137,6 +140,13 @@ def _bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
 
 def _bucket_settings_set(record: BucketSettingsSet, rows: Rows) -> None:
     rows.put(BUCKET, require(rows, BUCKET, (record.name,))._replace(settings=record.settings))
+
+
+def _owner_set(record: BucketOwnerSet, rows: Rows) -> None:
+    rows.put(BUCKET, require(rows, BUCKET, (record.name,))._replace(owner=record.owner_id))
+    for name, change in ((record.former_owner, -1), (record.owner, 1)):
+        user = require(rows, USER, (name,))
+        rows.put(USER, user._replace(buckets=user.buckets + change))
 
 
 def _document_set(record: BucketDocumentSet, rows: Rows) -> None:

@@ -23,6 +23,7 @@ FEATURE_LEVEL = 13
 8: a new pack is kept for a while before extents are moved there (tags 77 to 79).
 9: the parts of a completed upload are dropped afterwards (tag 86).
 10: the runs of copied parts are counted before the upload is completed (tag 87).
+12: users can be disabled, access keys expire, and buckets get another owner (tags 110 and 111).
 13: buckets have documents, such as their CORS rules (tags 120 and 121)."""
 
 T = TypeVar("T")

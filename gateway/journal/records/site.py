@@ -78,6 +78,14 @@ class UserDeleted:
     name: str
 
 
+@record(tag=110, feature=12)
+class UserDisabledSet:
+    """A user was disabled (1): its access keys are not accepted. Or it was enabled again (0)."""
+
+    name: str
+    disabled: int
+
+
 @record(tag=13)
 class AccessKeyMade:
     access_key: str
@@ -85,6 +93,8 @@ class AccessKeyMade:
     secret: bytes
     master: str
     at_ns: int
+    expires_ns: int = 0
+    """By the wall clock; 0: never. Another value needs feature level 12."""
 
 
 @record(tag=14)
@@ -177,7 +187,7 @@ class PolicyNamed:
 
 SiteRecord = (
     SiteFounded | IncarnationStarted | FeatureRaised | TokenDrawn | ChainBegun
-    | TenantMade | UserMade | UserDeleted | AccessKeyMade | AccessKeyDeleted | AccessKeyResealed
+    | TenantMade | UserMade | UserDeleted | UserDisabledSet | AccessKeyMade | AccessKeyDeleted | AccessKeyResealed
     | RingKeyMade | RingKeyRewrapped
     | SessionOpened | SessionEnded | SessionSwept | SessionForgotten
     | BackendNamed | BackendSetNamed | PolicyNamed

@@ -54,6 +54,16 @@ class BucketDeletedWithUploads:
     before: int
 
 
+@record(tag=111, feature=12)
+class BucketOwnerSet:
+    """A bucket got another owner. *owner* and *former_owner* are names of users."""
+
+    name: str
+    former_owner: str
+    owner: str
+    owner_id: int
+
+
 @record(tag=120, feature=13)
 class BucketDocumentSet:
     """The document *kind* (a `tables.DocumentKind`) of a bucket was stored, in the place of the former one."""
@@ -237,5 +247,5 @@ TreeRecord = (
     NamePut | FileMade | VersionDeleted | DirMade | DirDeleted | EntryMoved
     | FileAttributesSet | DirAttributesSet | FileXattrsSet | DirXattrsSet | FileHeadersSet | FileContentSet
     | DirHeightRaised | BucketMade | BucketDeleted | BucketDeletedWithUploads | BucketVersioningSet | BucketSettingsSet
-    | BucketDocumentSet | BucketDocumentRemoved
+    | BucketOwnerSet | BucketDocumentSet | BucketDocumentRemoved
 )  # fmt: skip

@@ -223,6 +223,13 @@ def _add_bucket_documents(base: Database) -> None:
         base.execute(_create(BUCKET_DOCUMENTS))
 
 
+def _users_have_states(base: Database) -> None:
+    """Users can be disabled, and access keys expire."""
+    if "disabled" not in base["user"].columns_dict:
+        base.execute("ALTER TABLE user ADD COLUMN disabled INTEGER NOT NULL DEFAULT 0")
+        base.execute("ALTER TABLE access_key ADD COLUMN expires_ns INTEGER NOT NULL DEFAULT 0")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _entries_show_nodes,
@@ -237,6 +244,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _uploads_have_staged,
     _add_inline_values,
     _add_bucket_documents,
+    _users_have_states,
 )
 """STEPS[n] turns schema n into schema n + 1."""
 

@@ -49,6 +49,8 @@ class User(NamedTuple):
     access_keys: bytes
     """packed: the list of its access keys."""
     made_ns: int
+    disabled: int = 0
+    """1: its access keys are not accepted."""
 
 
 class AccessKey(NamedTuple):
@@ -60,6 +62,8 @@ class AccessKey(NamedTuple):
     master: str
     """The id of that master key."""
     made_ns: int
+    expires_ns: int = 0
+    """From this time on the key is not accepted, by the wall clock; 0: it does not expire."""
 
 
 class RingKey(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, InvalidArgument, NoSuchUser
+from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, Busy, InvalidArgument, NoSuchUser
 from gateway.journal.columns import unpack_map
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.tree import (
@@ -13,15 +13,18 @@ from gateway.journal.records.tree import (
     BucketDocumentRemoved,
     BucketDocumentSet,
     BucketMade,
+    BucketOwnerSet,
     BucketSettingsSet,
     BucketVersioningSet,
 )
 from gateway.journal.rows import require
-from gateway.journal.tables import BUCKET, BUCKET_DOCUMENTS, DIR, USER, DocumentKind, Versioning
+from gateway.journal.tables import BUCKET, BUCKET_DOCUMENTS, DIR, USER, DocumentKind, User, Versioning
 from gateway.namespace.paths import bucket_of
 
 LEAVING_FEATURE = 3
 """The journal's feature level that is needed to delete a bucket while uploads into it are open."""
+OWNER_FEATURE = 12
+"""The journal's feature level that is needed to give a bucket another owner."""
 DOCUMENTS_FEATURE = 13
 """The journal's feature level that is needed for the documents of buckets."""
 DOCUMENT_BYTES_MAX = 64 << 10
@@ -168,6 +171,36 @@ def remove_bucket_document(command: RemoveBucketDocument, tx: Tx) -> None:
         tx.emit(BucketDocumentRemoved(command.bucket, command.kind))
 
 
+@command(172)
+class TransferBucket(Command[None]):
+    """Give a bucket another owner. *former_owner* and *owner* are names of users. Answers None.
+
+    The owners of objects stay as they are. Raises `NoSuchBucket`, `NoSuchUser`, and `Busy` if *former_owner* is no
+    longer the bucket's owner."""
+
+    bucket: str
+    former_owner: str
+    owner: str
+
+
+def transfer_bucket(command: TransferBucket, tx: Tx) -> None:
+    tx.prefetch([(BUCKET, (command.bucket,)), (USER, (command.former_owner,)), (USER, (command.owner,))])
+    bucket = bucket_of(tx, command.bucket, 0, root=True)
+    former, owner = _user(tx, command.former_owner), _user(tx, command.owner)
+    if former.id != bucket.owner:
+        raise Busy(f"the owner of {command.bucket} has just changed")
+    if owner.id != former.id:
+        tx.need_feature(OWNER_FEATURE)
+        tx.emit(BucketOwnerSet(command.bucket, command.former_owner, command.owner, owner.id))
+
+
+def _user(tx: Tx, name: str) -> User:
+    user = tx.get(USER, (name,))
+    if user is None:
+        raise NoSuchUser(name)
+    return user
+
+
 HANDLERS: dict[type[Any], Any] = {
     MakeBucket: make_bucket,
     DropBucket: drop_bucket,
@@ -175,4 +208,5 @@ HANDLERS: dict[type[Any], Any] = {
     SetBucketSettings: set_bucket_settings,
     SetBucketDocument: set_bucket_document,
     RemoveBucketDocument: remove_bucket_document,
+    TransferBucket: transfer_bucket,
 }

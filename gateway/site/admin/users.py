@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.crypto.ring import seal_secret
-from gateway.errors import NoSuchUser
+from gateway.errors import NoSuchBucket, NoSuchUser
 from gateway.identity import names
-from gateway.identity.users import AddAccessKey, AddUser, RemoveAccessKey, RemoveUser
+from gateway.identity.users import AddAccessKey, AddUser, RemoveAccessKey, RemoveUser, SetUserDisabled
 from gateway.journal.columns import unpack
+from gateway.namespace.commands.buckets import TransferBucket
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
@@ -34,12 +35,15 @@ class UserInfo(NamedTuple):
     buckets: int
     access_keys: tuple[str, ...]
     made_ns: int
+    disabled: bool
 
 
 class AccessKeyInfo(NamedTuple):
     access_key: str
     user: str
     made_ns: int
+    expires_ns: int
+    """By the wall clock; 0: never."""
 
 
 def choose_access_key(user: str, access_key: str | None = None, secret: str | None = None) -> NewAccessKey:
@@ -65,14 +69,32 @@ async def remove_user(site: Site, name: str) -> None:
 
 
 async def add_access_key(
-    site: Site, user: str, access_key: str | None = None, secret: str | None = None
+    site: Site, user: str, access_key: str | None = None, secret: str | None = None, expires_ns: int = 0
 ) -> NewAccessKey:
-    """Add an access key for *user*. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
+    """Add an access key for *user*, which is accepted until *expires_ns* by the wall clock; 0: for good.
+
+    Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
     key = choose_access_key(user, access_key, secret)
     master = site.keyring.masters.current
     sealed = seal_secret(master, key.access_key, key.secret)
-    await site.journal.send(AddAccessKey(user, key.access_key, sealed, master.id))
+    await site.journal.send(AddAccessKey(user, key.access_key, sealed, master.id, expires_ns))
     return key
+
+
+async def set_disabled(site: Site, name: str, disabled: bool) -> None:
+    """Disable a user, so that its access keys are not accepted, or enable it again. Raises `NoSuchUser`, and
+    `AccessDenied` for the root user."""
+    await site.journal.send(SetUserDisabled(name, disabled))
+
+
+async def transfer_bucket(site: Site, bucket: str, owner: str) -> str:
+    """Give a bucket another owner. Returns the name of the former one. Raises `NoSuchBucket`, `NoSuchUser`."""
+    rows = site.store.query("SELECT u.name FROM bucket b JOIN user u ON u.id = b.owner WHERE b.name = ?", (bucket,))
+    if not rows:
+        raise NoSuchBucket(bucket)
+    former: str = rows[0][0]
+    await site.journal.send(TransferBucket(bucket, former, owner))
+    return former
 
 
 async def remove_access_key(site: Site, access_key: str) -> None:
@@ -82,13 +104,18 @@ async def remove_access_key(site: Site, access_key: str) -> None:
 
 def list_users(site: SiteView) -> list[UserInfo]:
     """Return all users, sorted by name."""
-    rows = site.store.query("SELECT name, root, buckets, access_keys, made_ns FROM user ORDER BY name")
-    return [UserInfo(name, bool(root), buckets, unpack(keys) or (), made) for name, root, buckets, keys, made in rows]
+    rows = site.store.query("SELECT name, root, buckets, access_keys, made_ns, disabled FROM user ORDER BY name")
+    return [
+        UserInfo(name, bool(root), buckets, unpack(keys) or (), made_ns, bool(disabled))
+        for name, root, buckets, keys, made_ns, disabled in rows
+    ]
 
 
 def list_access_keys(site: SiteView, user: str | None = None) -> list[AccessKeyInfo]:
     """Return the access keys of *user*, or of all users if it is None, sorted by user and age. Raises `NoSuchUser`."""
     if user is not None and not site.store.query("SELECT 1 FROM user WHERE name = ?", (user,)):
         raise NoSuchUser(user)
-    rows = site.store.query("SELECT access_key, user, made_ns FROM access_key ORDER BY user, made_ns, access_key")
+    rows = site.store.query(
+        "SELECT access_key, user, made_ns, expires_ns FROM access_key ORDER BY user, made_ns, access_key"
+    )
     return [AccessKeyInfo(*row) for row in rows if user is None or row[1] == user]
