@@ -14,6 +14,14 @@ from gateway.errors import MalformedPolicy
 
 POLICY_BYTES_MAX = 20 << 10
 """S3's limit of a bucket policy."""
+VALUES_MAX = 500
+"""The most values of all elements of a document together, such as actions, resources and values of conditions. S3 has
+no such limit. A document with more would take more than some milliseconds to compile, and to evaluate for a request."""
+SEARCHED_CHARS_MAX = 1_024
+"""The most characters of all values of a document together that contain both `*` and `?`. Comparing them with a key
+takes up to so many steps for each character of the key (`patterns.py`)."""
+ACTION_PATTERNS_MAX = 100
+"""The most actions of a document that contain wildcards. Each is compared with all actions when it is compiled."""
 VERSIONS = ("2012-10-17", "2008-10-17")
 _STATEMENT_KEYS = frozenset(
     {
@@ -27,10 +35,9 @@ UserId = Callable[[str], int | None]
 
 
 class _Scope(NamedTuple):
-    """What a document belongs to."""
+    """The bucket that a document belongs to, and what its statements may refer to."""
 
-    bucket: str | None
-    """The bucket whose policy it is; None for the policy of a user."""
+    bucket: str
     user_id: UserId
     variables: bool
     """Whether the document's version has policy variables."""
@@ -38,15 +45,6 @@ class _Scope(NamedTuple):
 
 def parse_bucket_policy(text: bytes, bucket: str, user_id: UserId) -> Policy:
     """Parse the policy of *bucket*. Raises `MalformedPolicy`."""
-    return _parse(text, bucket, user_id)
-
-
-def parse_user_policy(text: bytes) -> Policy:
-    """Parse the policy of a user, whose statements have no principal. Raises `MalformedPolicy`."""
-    return _parse(text, None, lambda name: None)
-
-
-def _parse(text: bytes, bucket: str | None, user_id: UserId) -> Policy:
     document = _load(text)
     _check_keys(document, {"Version", "Id", "Statement"}, "the policy")
     version = document.get("Version", VERSIONS[1])
@@ -59,6 +57,7 @@ def _parse(text: bytes, bucket: str | None, user_id: UserId) -> Policy:
         statements = [statements]
     if not isinstance(statements, list) or not statements:
         raise MalformedPolicy("Missing required field Statement")
+    _check_size(statements)
     scope = _Scope(bucket, user_id, variables=version == VERSIONS[0])
     seen: set[str] = set()
     compiled = [_statement(each, f"Statement {nth}", scope, seen) for nth, each in enumerate(statements, 1)]
@@ -75,6 +74,36 @@ def _load(text: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise MalformedPolicy("Policies must be valid JSON and the first byte must be '{'")
     return document
+
+
+def _check_size(statements: list[Any]) -> None:
+    """Raise `MalformedPolicy` if the statements exceed one of the limits above."""
+    values, searched, waiting = 0, 0, list(statements)
+    while waiting:
+        element = waiting.pop()
+        if isinstance(element, dict | list):
+            waiting += element.values() if isinstance(element, dict) else element
+        else:
+            values += 1
+            if isinstance(element, str) and "*" in element and "?" in element:
+                searched += len(element)
+    if searched > SEARCHED_CHARS_MAX:
+        raise MalformedPolicy(
+            f"The values of the policy that contain both * and ? have {searched} characters; at most "
+            f"{SEARCHED_CHARS_MAX} are supported"
+        )
+    if values > VALUES_MAX:
+        raise MalformedPolicy(f"The policy has {values} values; at most {VALUES_MAX} are supported")
+    patterns = 0
+    for statement in statements:
+        for name in ("Action", "NotAction"):
+            actions = statement.get(name) if isinstance(statement, dict) else None
+            for each in actions if isinstance(actions, list) else [actions]:
+                patterns += isinstance(each, str) and ("*" in each or "?" in each)
+    if patterns > ACTION_PATTERNS_MAX:
+        raise MalformedPolicy(
+            f"The policy has {patterns} actions with wildcards; at most {ACTION_PATTERNS_MAX} are supported"
+        )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -111,7 +140,7 @@ def _statement(found: Any, where: str, scope: _Scope, seen: set[str]) -> tuple[s
     for text, each in zip(action_texts, matched, strict=True):
         if not each:
             raise MalformedPolicy(f"Policy has invalid action {text} in {where}")
-    if scope.bucket is not None and not inverted_actions and not inverted_resources:
+    if not inverted_actions and not inverted_resources:
         _check_kinds(action_texts, matched, resource_texts, where)
     named = frozenset().union(*matched)
     return effect, Statement(
@@ -146,17 +175,13 @@ def _pattern(text: str, where: str, what: str, *, variables: bool) -> Pattern:
 
 
 def _resource(text: str, where: str, scope: _Scope) -> Pattern:
-    bucket = scope.bucket
-    if bucket is not None:
-        path = text.removeprefix(BUCKET_ARN)
-        rest = path.removeprefix(bucket)
-        if path == text or rest == path or rest[:1] not in ("", "/", "*"):
-            raise MalformedPolicy(
-                f"Policy has invalid resource {text} in {where}: it must be {BUCKET_ARN}{bucket} or begin with "
-                f"{BUCKET_ARN}{bucket}/"
-            )
-    elif text != "*" and not text.startswith(BUCKET_ARN):
-        raise MalformedPolicy(f"Policy has invalid resource {text} in {where}: it must be * or begin with {BUCKET_ARN}")
+    path = text.removeprefix(BUCKET_ARN)
+    rest = path.removeprefix(scope.bucket)
+    if path == text or rest == path or rest[:1] not in ("", "/", "*"):
+        raise MalformedPolicy(
+            f"Policy has invalid resource {text} in {where}: it must be {BUCKET_ARN}{scope.bucket} or begin with "
+            f"{BUCKET_ARN}{scope.bucket}/"
+        )
     return _pattern(text, where, "resource", variables=scope.variables)
 
 
@@ -172,11 +197,7 @@ def _check_kinds(texts: Sequence[str], matched: Sequence[frozenset[str]], resour
         raise MalformedPolicy(f"Action does not apply to any resource(s) in statement: {text} in {where}")
 
 
-def _principals(found: dict[str, Any], where: str, scope: _Scope) -> Principals | None:
-    if scope.bucket is None:
-        if "Principal" in found or "NotPrincipal" in found:
-            raise MalformedPolicy(f"{where} has a principal, which the policy of a user must not have")
-        return None
+def _principals(found: dict[str, Any], where: str, scope: _Scope) -> Principals:
     inverted = "NotPrincipal" in found
     if inverted == ("Principal" in found):
         raise MalformedPolicy(f"Missing required field Principal in {where}")

@@ -2,7 +2,8 @@
 
 A pattern is split at each `*` into segments. The first segment must begin the text, the last one must end it, and each
 one between them is looked for from the left, behind the one before it. The leftmost place leaves most of the text to
-the segments that follow, so nothing is tried twice. A segment without `?` is found by `str.find`.
+the segments that follow, so nothing is tried twice. A segment without `?` is found by
+`str.find`. One with `?` is looked for by a regular expression, in up to as many steps as the product of both lengths.
 """
 
 from __future__ import annotations
@@ -11,10 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
-
-SEARCHED_CHARS_MAX = 1_024
-"""The most characters of one pattern's segments that contain `?` and must be searched for. Looking for them in a text
-of *n* characters takes up to `SEARCHED_CHARS_MAX` × *n* steps."""
 
 ContextValue = Callable[[str], str | None]
 """Returns the value of a condition key; None if the request has none."""
@@ -49,12 +46,11 @@ class Pattern:
     __slots__ = ("_segments", "_tokens", "text")
 
     def __init__(self, text: str, *, wildcards: bool = True, variables: bool = True) -> None:
-        """Raises `ValueError` for a variable that is not closed or not supported, and for too many `?`."""
+        """Raises `ValueError` for a variable that is not closed or not supported."""
         self.text = text
         self._tokens = _tokenize(text, wildcards, variables)
         has_variables = any(isinstance(token, _Variable) for token in self._tokens)
         self._segments = None if has_variables else _segments_of(self._tokens)
-        _check_searched(_segments_of([token for token in self._tokens if not isinstance(token, _Variable)]))
 
     def matches(self, text: str, value_of: ContextValue = lambda name: None) -> bool:
         """Whether *text* matches. A pattern with a variable that has neither a value nor a default matches nothing."""
@@ -144,12 +140,6 @@ def _segment(tokens: tuple[_Token, ...]) -> _Segment:
         return _Segment(length, "", re.compile(expression, re.DOTALL))
     literal = "".join(map(str, tokens))
     return _Segment(len(literal), literal, None)
-
-
-def _check_searched(segments: Sequence[_Segment]) -> None:
-    searched = sum(each.length for each in segments[1:-1] if each.regex is not None)
-    if searched > SEARCHED_CHARS_MAX:
-        raise ValueError(f"a pattern has more than {SEARCHED_CHARS_MAX} characters between * that contain ?")
 
 
 def _match(segments: Sequence[_Segment], text: str) -> bool:

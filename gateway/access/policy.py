@@ -5,23 +5,11 @@ Source: the IAM user guide, "Policy evaluation logic".
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import NamedTuple
 
 from gateway.access.conditions import Condition
 from gateway.access.patterns import Pattern
 from gateway.access.request import AccessRequest
-
-
-class Decision(Enum):
-    """What policies say about a request."""
-
-    DENY = "deny"
-    """At least one statement denies it."""
-    ALLOW = "allow"
-    """At least one statement allows it, and none denies it."""
-    SILENT = "silent"
-    """No statement applies."""
 
 
 class Principals(NamedTuple):
@@ -41,8 +29,7 @@ class Principals(NamedTuple):
 class Statement(NamedTuple):
     """One compiled statement."""
 
-    principals: Principals | None
-    """None in the policy of a user, which is about that user."""
+    principals: Principals
     actions: frozenset[str]
     """The actions of `actions.ACTIONS` that it is about."""
     resources: tuple[Pattern, ...]
@@ -51,7 +38,7 @@ class Statement(NamedTuple):
 
     def applies(self, request: AccessRequest) -> bool:
         """Whether the statement is about *request*. The cheapest tests come first."""
-        if self.principals is not None and not self.principals.include(request.user_id):
+        if not self.principals.include(request.user_id):
             return False
         if request.action not in self.actions:
             return False
@@ -74,17 +61,13 @@ class Policy(NamedTuple):
         Source: the S3 user guide, "Blocking public access to your Amazon S3 storage", "The meaning of public"."""
         return any(_is_public(statement) for statement in self.allowing)
 
-    def decide(self, request: AccessRequest) -> Decision:
-        """Decide about *request*. A statement that denies outweighs all that allow."""
-        if self.denies(request):
-            return Decision.DENY
-        if any(statement.applies(request) for statement in self.allowing):
-            return Decision.ALLOW
-        return Decision.SILENT
-
     def denies(self, request: AccessRequest) -> bool:
-        """Whether a statement denies *request*."""
+        """Whether a statement denies *request*. That outweighs all statements that allow it."""
         return any(statement.applies(request) for statement in self.denying)
+
+    def allows(self, request: AccessRequest) -> bool:
+        """Whether a statement allows *request*, which no statement denies."""
+        return any(statement.applies(request) for statement in self.allowing)
 
 
 _PUBLIC_PREFIX = {4: 8, 6: 32}
@@ -94,7 +77,7 @@ _USER_KEYS = frozenset({"aws:username", "aws:userid"})
 
 def _is_public(statement: Statement) -> bool:
     principals = statement.principals
-    if principals is None or not (principals.everyone or principals.inverted):
+    if not (principals.everyone or principals.inverted):
         return False
     return not any(_limits_clients(condition) for condition in statement.conditions)
 

@@ -19,10 +19,8 @@ class Context(Protocol):
 class AccessRequest(NamedTuple):
     """Who wants to do what to which resource."""
 
-    user: str
-    """The name of the authenticated user; empty if the request is anonymous."""
     user_id: int
-    """The user's id; 0 if the request is anonymous."""
+    """The id of the authenticated user; 0 if the request is anonymous."""
     action: str
     """Such as `s3:GetObject`."""
     resource: str

@@ -68,12 +68,10 @@ class BucketPolicyOperations(EngineBase):
         arn = f"arn:aws:s3:::{bucket}"
         resource = arn if key is None else f"{arn}/{key.decode('utf-8', 'surrogateescape')}"
         tags = None if key is None else partial(self._tags_of, bucket, key, version)
-        request = AccessRequest(caller.user, caller.user_id, action, resource, context, tags)
+        request = AccessRequest(caller.user_id, action, resource, context, tags)
         if policy.denies(request):
             raise AccessDenied(f"the policy of {bucket} denies {action} to {caller.user or 'anonymous requests'}")
-        if owns or self._is_restricted(caller, found, policy):
-            return False
-        return any(statement.applies(request) for statement in policy.allowing)
+        return not owns and policy.allows(request) and not self._is_restricted(caller, found, policy)
 
     def _is_restricted(self, caller: Caller, bucket: BucketSummary, policy: Policy) -> bool:
         """Whether RestrictPublicBuckets keeps an anonymous caller from what a public policy allows."""

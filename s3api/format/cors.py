@@ -17,6 +17,9 @@ from s3api.format.xml_writer import XMLNS, escape
 
 RULES_MAX = 100
 DOCUMENT_BYTES_MAX = 64 << 10
+HEADER_PATTERNS_MAX = 200
+"""The most AllowedHeader elements with a wildcard that all rules have together. S3 has no such limit. A preflight
+request is compared with each of them."""
 METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
 ROOT = "CORSConfiguration"
 ID_CHARS_MAX = 255
@@ -43,7 +46,12 @@ def parse_rules(root: Element) -> tuple[CorsRule, ...]:
     elements = root.all("CORSRule")
     if not 0 < len(elements) <= RULES_MAX or len(elements) != len(root.children):
         raise S3Error("MalformedXML")
-    return tuple(map(_parse_rule, elements))
+    rules = tuple(map(_parse_rule, elements))
+    if sum("*" in header for rule in rules for header in rule.headers) > HEADER_PATTERNS_MAX:
+        raise S3Error(
+            "InvalidRequest", f"At most {HEADER_PATTERNS_MAX} AllowedHeader elements with a wildcard are supported."
+        )
+    return rules
 
 
 def _parse_rule(element: Element) -> CorsRule:
@@ -119,10 +127,20 @@ def find_rule(
         if (
             method in rule.methods
             and any(_matches(each, origin) for each in rule.origins)
-            and all(any(_matches(each.lower(), header) for each in rule.headers) for header in lower)
+            and _allows_headers(rule, lower)
         ):
             return rule
     return None
+
+
+def _allows_headers(rule: CorsRule, request_headers: Sequence[str]) -> bool:
+    """Whether *rule* allows all of *request_headers*, which are in lower case."""
+    if not request_headers:
+        return True
+    allowed = [each.lower() for each in rule.headers]
+    others = set(request_headers).difference(allowed)
+    patterns = [each for each in allowed if "*" in each]
+    return all(any(_matches(each, header) for each in patterns) for header in others)
 
 
 def _matches(pattern: str, text: str) -> bool:

@@ -24,7 +24,7 @@ from s3api.request import S3Request
 from s3api.response import Response, xml_response
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-REQUEST_HEADERS_MAX = 100
+REQUEST_HEADERS_MAX = 50
 """The most headers that a preflight request may ask for."""
 _ORIGIN = re.compile(r"[\x21-\x7e]{1,1024}")
 

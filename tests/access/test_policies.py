@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access.actions import ACTIONS
-from gateway.access.parse import POLICY_BYTES_MAX, parse_bucket_policy, parse_user_policy
-from gateway.access.patterns import SEARCHED_CHARS_MAX, Pattern
-from gateway.access.policy import Decision, Policy
+from gateway.access.parse import (
+    ACTION_PATTERNS_MAX,
+    POLICY_BYTES_MAX,
+    SEARCHED_CHARS_MAX,
+    VALUES_MAX,
+    parse_bucket_policy,
+)
+from gateway.access.patterns import Pattern
+from gateway.access.policy import Policy
 from gateway.access.request import AccessRequest
 from gateway.errors import MalformedPolicy
 from tests.access import naive
@@ -35,11 +41,17 @@ def request(user: str = "alice", action: str = "s3:GetObject", key: str = "/k", 
     values = {name.replace("_", ":", 1).lower(): (value,) for name, value in context.items()}
     if user:
         values["aws:username"] = (user,)
-    return AccessRequest(user, USERS.get(user, 0), action, ARN + key, values)
+    return AccessRequest(USERS.get(user, 0), action, ARN + key, values)
 
 
-def decide(policy: Policy, *args: Any, **context: Any) -> Decision:
-    return policy.decide(request(*args, **context))
+def outcome(policy: Policy, request: AccessRequest) -> str:
+    if policy.denies(request):
+        return "deny"
+    return "allow" if policy.allows(request) else "silent"
+
+
+def decide(policy: Policy, *args: Any, **context: Any) -> str:
+    return outcome(policy, request(*args, **context))
 
 
 # --- patterns -------------------------------------------------------------------------------------------------------
@@ -68,11 +80,6 @@ def test_a_variable_without_a_value_matches_nothing_unless_it_has_a_default() ->
 def test_an_invalid_variable_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\$"):
         Pattern(text)
-
-
-def test_a_pattern_that_would_take_long_to_look_for_is_an_error() -> None:
-    with pytest.raises(ValueError, match=str(SEARCHED_CHARS_MAX)):
-        Pattern("*" + "?a" * SEARCHED_CHARS_MAX + "*")
 
 
 # --- documents ------------------------------------------------------------------------------------------------------
@@ -147,9 +154,9 @@ def test_the_evaluator_agrees_with_a_second_one(
     context = {name: data.draw(st.sampled_from(choices[name])) for name in present}
     if user:
         context["aws:username"] = user
-    asked = AccessRequest(user, USERS.get(user, 0), action, ARN + key, {name: (v,) for name, v in context.items()})
+    asked = AccessRequest(USERS.get(user, 0), action, ARN + key, {name: (v,) for name, v in context.items()})
     policy = parse(*drawn)
-    assert policy.decide(asked).value == naive.decide({"Statement": drawn}, user, action, ARN + key, context)
+    assert outcome(policy, asked) == naive.decide({"Statement": drawn}, user, action, ARN + key, context)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
@@ -215,6 +222,20 @@ def test_a_document_without_the_form_of_a_policy_is_refused(text: bytes) -> None
         parse_bucket_policy(text, "b", USERS.get)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"Resource": [f"{ARN}/{number}" for number in range(VALUES_MAX)]}, "values"),
+        ({"Condition": {"StringLike": {"s3:prefix": [str(number) for number in range(VALUES_MAX)]}}}, "values"),
+        ({"Resource": [f"{ARN}/*" + "a?" * (SEARCHED_CHARS_MAX // 4) + "*"] * 2}, r"both \* and \?"),
+        ({"Action": ["s3:Get*"] * (ACTION_PATTERNS_MAX + 1)}, "actions with wildcards"),
+    ],
+)
+def test_a_policy_that_would_take_long_to_evaluate_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(MalformedPolicy, match=message):
+        parse(statement(**changes))
+
+
 def test_two_statements_must_not_have_one_sid() -> None:
     with pytest.raises(MalformedPolicy, match="must be unique"):
         parse(statement(Sid="one"), statement(Sid="one"))
@@ -225,30 +246,30 @@ def test_two_statements_must_not_have_one_sid() -> None:
 
 def test_a_denial_outweighs_what_is_allowed_before_and_after_it() -> None:
     policy = parse(statement(), statement(Effect="Deny", Resource=f"{ARN}/secret/*"), statement())
-    assert decide(policy) is Decision.ALLOW
-    assert decide(policy, key="/secret/x") is Decision.DENY
+    assert decide(policy) == "allow"
+    assert decide(policy, key="/secret/x") == "deny"
 
 
 def test_a_user_may_be_named_by_name_or_arn() -> None:
     for name in ("bob", "arn:aws:iam::123456789012:user/bob"):
         policy = parse(statement(Principal={"AWS": name}))
-        assert decide(policy, "bob") is Decision.ALLOW
-        assert decide(policy, "alice") is decide(policy, "") is Decision.SILENT
+        assert decide(policy, "bob") == "allow"
+        assert decide(policy, "alice") == decide(policy, "") == "silent"
 
 
 def test_a_dead_users_policy_is_not_that_of_a_new_user_with_the_same_name() -> None:
     policy = parse(statement(Principal={"AWS": "bob"}))
     newcomer = request("bob")._replace(user_id=77)
-    assert policy.decide(newcomer) is Decision.SILENT
+    assert outcome(policy, newcomer) == "silent"
 
 
 def test_dates_and_tags_are_compared() -> None:
     until = parse(statement(Condition={"DateLessThan": {"aws:CurrentTime": "2026-12-01T00:00:00Z"}}))
-    assert decide(until, aws_currenttime="2026-11-24T10:00:00Z") is Decision.ALLOW
-    assert decide(until, aws_currenttime="2027-01-01T10:00:00Z") is Decision.SILENT
+    assert decide(until, aws_currenttime="2026-11-24T10:00:00Z") == "allow"
+    assert decide(until, aws_currenttime="2027-01-01T10:00:00Z") == "silent"
     tagged = parse(statement(Condition={"StringEquals": {"s3:ExistingObjectTag/Stage": "done"}}))
-    for tags, decision in (({"Stage": "done"}, Decision.ALLOW), ({"stage": "done"}, Decision.SILENT)):
-        assert tagged.decide(request()._replace(tags=lambda tags=tags: tags)) is decision
+    for tags, decision in (({"Stage": "done"}, "allow"), ({"stage": "done"}, "silent")):
+        assert outcome(tagged, request()._replace(tags=lambda tags=tags: tags)) == decision
 
 
 def test_values_of_a_key_with_several_are_compared_by_any_and_all() -> None:
@@ -257,12 +278,12 @@ def test_values_of_a_key_with_several_are_compared_by_any_and_all() -> None:
     everyone = parse(statement(Condition={"ForAllValues:StringEquals": {keys: ["a", "b"]}}))
     for values, found in ((("a", "c"), ("allow", "silent")), (("a",), ("allow", "allow")), ((), ("silent", "allow"))):
         asked = request()._replace(context={keys.lower(): values} if values else {})
-        assert tuple(each.decide(asked).value for each in (anyone, everyone)) == found
+        assert tuple(outcome(each, asked) for each in (anyone, everyone)) == found
 
 
 def test_a_network_contains_an_address_that_is_mapped_into_version_6() -> None:
     policy = parse(statement(Condition={"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}))
-    assert decide(policy, aws_sourceip="::ffff:10.1.2.3") is Decision.ALLOW
+    assert decide(policy, aws_sourceip="::ffff:10.1.2.3") == "allow"
 
 
 @pytest.mark.parametrize(
@@ -283,13 +304,6 @@ def test_a_network_contains_an_address_that_is_mapped_into_version_6() -> None:
 )
 def test_a_policy_is_public_if_it_allows_something_to_anybody(changes: dict[str, Any], public: bool) -> None:
     assert parse(statement(**changes)).is_public is public
-
-
-def test_the_policy_of_a_user_has_no_principal_and_any_bucket() -> None:
-    text = json.dumps({"Statement": {"Effect": "Allow", "Action": "s3:List*", "Resource": "*"}}).encode()
-    assert decide(parse_user_policy(text), action="s3:ListBucket", key="") is Decision.ALLOW
-    with pytest.raises(MalformedPolicy, match="has a principal"):
-        parse_user_policy(json.dumps({"Statement": [statement()]}).encode())
 
 
 def test_each_action_has_a_name_of_its_own_in_lower_case() -> None:
