@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -142,9 +141,10 @@ def add_access_key(
 ) -> None:
     """Make a further access key for a user. The secret key is shown only now."""
     from gateway.site.admin import users
+    from gateway.timing import timing_from_environment
 
     secret = read_secret(access_key, secret_key_file)
-    expires_ns = 0 if expires is None else parse_expiry(expires, time.time_ns())
+    expires_ns = 0 if expires is None else parse_expiry(expires, timing_from_environment().clock.wall_ns())
     made = run_on_site(site, lambda opened: users.add_access_key(opened, user, access_key, secret, expires_ns))
     _print_key(made, shown=secret is None, as_json=json)
 

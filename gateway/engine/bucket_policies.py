@@ -14,12 +14,11 @@ from typing import NamedTuple
 from gateway.access.parse import parse_bucket_policy
 from gateway.access.policy import Policy
 from gateway.access.request import AccessRequest, Context, Values
-from gateway.engine.base import EngineBase
+from gateway.engine.buckets import BucketOperations
 from gateway.engine.types import Caller, PublicAccessBlock
 from gateway.errors import AccessDenied
 from gateway.journal.columns import pack, unpack, unpack_map
 from gateway.journal.tables import DocumentKind
-from gateway.namespace.commands.buckets import RemoveBucketDocument, SetBucketDocument
 from gateway.namespace.read import lookups
 from gateway.namespace.read.lookups import BucketSummary
 
@@ -39,7 +38,7 @@ class _StoredPolicy(NamedTuple):
     """The ids of the users that it names, as of when it was stored: a later user of the same name is another one."""
 
 
-class BucketPolicyOperations(EngineBase):
+class BucketPolicyOperations(BucketOperations):
     """Bucket policies and PublicAccessBlock."""
 
     def policy_allows(
@@ -108,14 +107,13 @@ class BucketPolicyOperations(EngineBase):
         policy = parse_bucket_policy(text, bucket, user_id)
         if policy.is_public and _public_access_block(found).block_public_policy:
             return False
-        await self._set(caller, bucket, DocumentKind.POLICY, pack(_StoredPolicy(text, users)))
+        await self.set_bucket_document(caller, bucket, DocumentKind.POLICY, pack(_StoredPolicy(text, users)))
         return True
 
     async def remove_bucket_policy(self, caller: Caller, bucket: str) -> None:
         """Remove the bucket's policy, if it has one. Raises `NoSuchBucket`, `AccessDenied`."""
         self._bucket_summary(caller, bucket)
-        kind = int(DocumentKind.POLICY)
-        await self._send(RemoveBucketDocument(bucket, caller.user_id, caller.may_use(bucket), kind))
+        await self.remove_bucket_document(caller, bucket, DocumentKind.POLICY)
 
     async def get_public_access_block(self, caller: Caller, bucket: str) -> PublicAccessBlock | None:
         """Return what is blocked; None if the configuration was removed. Raises `NoSuchBucket`, `AccessDenied`."""
@@ -128,10 +126,7 @@ class BucketPolicyOperations(EngineBase):
         """Set what is blocked. None removes the configuration: nothing is blocked. Raises `NoSuchBucket`,
         `AccessDenied`."""
         document = _REMOVED if block is None else pack(tuple(block))
-        await self._set(caller, bucket, DocumentKind.PUBLIC_ACCESS_BLOCK, document)
-
-    async def _set(self, caller: Caller, bucket: str, kind: DocumentKind, document: bytes) -> None:
-        await self._send(SetBucketDocument(bucket, caller.user_id, caller.may_use(bucket), int(kind), document))
+        await self.set_bucket_document(caller, bucket, DocumentKind.PUBLIC_ACCESS_BLOCK, document)
 
 
 _REMOVED = pack(())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gateway.engine.bucket_policies import BucketPolicyOperations
-from gateway.engine.buckets import BucketOperations
 from gateway.engine.copies import CopyOperations
 from gateway.engine.deletes import DeleteOperations
 from gateway.engine.listings import ListingOperations
@@ -12,7 +11,6 @@ from gateway.engine.uploads import UploadOperations
 
 
 class Engine(
-    BucketOperations,
     BucketPolicyOperations,
     CopyOperations,
     DeleteOperations,
