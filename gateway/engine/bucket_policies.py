@@ -2,7 +2,7 @@
 
 Without a policy, a bucket's owner and root users may do everything there, and nobody else may do anything. A policy may
 allow more to others, and deny something to everybody, except that the owner and root users can always read and replace
-the policy itself.
+the policy itself. `s3api/authorize.py` asks before each operation of S3; the file API does not evaluate policies.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gateway.namespace.read.lookups import BucketSummary
 
 POLICY_ACTIONS = frozenset({"s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"})
 """No policy denies these to the bucket's owner and to root users. Otherwise a wrong policy could not be replaced."""
-_COMPILED_MAX = 256
-"""Compiled policies that a process keeps. One takes less than a megabyte."""
+_COMPILED_MAX = 128
+"""Compiled policies that a process keeps. One takes some kilobytes, and at most some hundred."""
 
 _NO_CONTEXT: Mapping[str, Values] = {}
 

@@ -319,6 +319,16 @@ async def test_an_anonymous_upload_is_stored_where_the_policy_allows_it(
     assert (await site.call(s3.get_object, Bucket="bucket", Key="in/a"))["Body"].read() == b"a"
 
 
+async def test_an_anonymous_copy_does_not_tell_which_buckets_exist(
+    site: Site, s3: Any, nobody: Any, share: Callable[..., Any]
+) -> None:
+    await open_to_everybody(site, s3)
+    await share(statement(Principal="*", Action="s3:PutObject"))
+    await site.call(s3.create_bucket, Bucket="secret")
+    for source in ("secret", "nowhere"):
+        assert await code_of(site, nobody.copy_object, Key="copy", CopySource=f"{source}/k") == "AccessDenied"
+
+
 async def test_files_are_never_served_without_a_signature(site: Site, signer: Signer) -> None:
     reply = await signer.send(
         b"POST /.entrepot/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n"
