@@ -30,6 +30,7 @@ from s3api.http.exchange import NEWEST, OLDEST, Exchange
 from s3api.operations import ROUTES
 from s3api.ops.bucket_cors import response_lines
 from s3api.ops.expected_owner import EXPECTED, check_expected_owner
+from s3api.permissions import AUTHORIZED_LATER
 from s3api.request import Operation, S3Request, lower_headers
 from s3api.response import STATUS_LINES, Response
 from s3api.settings import S3Settings
@@ -137,7 +138,7 @@ class S3App:
             self._authenticator.authenticate(request)
         request.headers = headers
         check_headers(headers, self._settings.sealed)
-        if route.signed:
+        if route.signed and route.operation not in AUTHORIZED_LATER:
             authorize(request)
         if EXPECTED in headers and request.bucket and route.signed and route.operation != "CreateBucket":
             return _run_if_owned(request, request.bucket, route.handler)

@@ -7,9 +7,10 @@ The engine evaluates the policies (`gateway.engine.bucket_policies`). This modul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway import errors as core
+from gateway.engine.types import DocumentKind
 from s3api.errors import S3Error
 from s3api.format.copy_source import SOURCE as COPY_SOURCE
 from s3api.format.copy_source import CopySource, copy_source
@@ -38,15 +39,15 @@ def authorize(request: S3Request) -> None:
         if not request.caller.user_id and request.operation not in EACH_KEY:
             raise S3Error("AccessDenied", _NOT_SIGNED)
         return
-    versioned = "versionId" in request.query
-    actions = (versioned and permission.version_actions) or permission.actions
-    if request.operation in _STORES_TAGS and request.headers.get("x-amz-tagging"):
-        actions = (*actions, PUT_TAGS)
+    actions = ("versionId" in request.query and permission.version_actions) or permission.actions
+    source = copy_source(request.headers[COPY_SOURCE]) if request.operation in COPIES else None
+    if request.operation in _STORES_TAGS:
+        request.stored_tags = _stored_tags(request, source)
+        if request.stored_tags:
+            actions = (*actions, PUT_TAGS)
     key = request.key if request.target.scope == OBJECT else None
-    allowed = _all_allowed(request, actions, request.bucket, key, request.query.get("versionId"))
-    granted = {request.bucket: allowed}
-    if request.operation in COPIES:
-        source = copy_source(request.headers[COPY_SOURCE])
+    granted = {request.bucket: _all_allowed(request, actions, request.bucket, key, request.query.get("versionId"))}
+    if source is not None:
         granted[source.bucket] = _source_allowed(request, source) and granted.get(source.bucket, True)
     buckets = frozenset(bucket for bucket, allowed in granted.items() if allowed)
     if not request.caller.user_id and len(buckets) < len(granted):
@@ -54,6 +55,16 @@ def authorize(request: S3Request) -> None:
         raise S3Error("AccessDenied", _NOT_SIGNED)
     if buckets:
         request.caller = request.caller._replace(granted=buckets)
+
+
+def _stored_tags(request: S3Request, source: CopySource | None) -> Mapping[str, str]:
+    """Return the tags that the request stores with an object: those of its header or, for a copy that does not replace
+    them, those of the source."""
+    if source is None or _replaces_tags(request):
+        return parse_tagging(request.headers.get("x-amz-tagging", ""))
+    if request.engine.public_document(request.bucket, DocumentKind.POLICY) is None:
+        return {}  # nobody is asked
+    return request.engine.stored_tags(source.bucket, source.key, source.version)
 
 
 def _source_allowed(request: S3Request, source: CopySource) -> bool:
@@ -89,37 +100,37 @@ def _all_allowed(
 ) -> bool:
     """Whether the bucket's policy allows each of *actions* to a caller who does not own it. Raises
     `AccessDenied`."""
-    context = _RequestContext(request)
+    context = RequestContext(request, version)
     allows = request.engine.policy_allows
     # Each action is evaluated, since a later one may be denied.
     allowed = [allows(request.caller, action, bucket, key, version or None, context) for action in actions]
     return all(allowed)
 
 
-class _RequestContext:
+class RequestContext:
     """The values of a request's condition keys. Implements `gateway.access.request.Context`."""
 
-    __slots__ = ("_request",)
+    __slots__ = ("_request", "_version")
 
-    def __init__(self, request: S3Request) -> None:
+    def __init__(self, request: S3Request, version: str | None = None) -> None:
+        """*version*: the version id that is asked about; None: the current version."""
         self._request = request
+        self._version = version
 
     def get(self, key: str) -> tuple[str, ...] | None:
-        """Return the values of a condition key; None if the request has none. Raises S3Error for invalid tags."""
+        """Return the values of a condition key; None if the request has none."""
         if key.startswith(_TAG_KEYS):
             return self._tags(key)
+        if key == "s3:versionid":
+            return (self._version,) if self._version else None
         found = _VALUES.get(key)
         value = found(self._request) if found is not None else None
         return None if value is None else (value,)
 
     def _tags(self, key: str) -> tuple[str, ...] | None:
-        request = self._request
-        text = request.headers.get("x-amz-tagging") if request.operation in _STORES_TAGS else None
-        if not text:
-            return None
-        tags = parse_tagging(text)
+        tags = self._request.stored_tags
         if key == "s3:requestobjecttagkeys":
-            return tuple(tags)
+            return tuple(tags) or None
         value = tags.get(key.partition("/")[2])
         return None if value is None else (value,)
 
@@ -163,7 +174,6 @@ _VALUES: dict[str, Callable[[S3Request], str | None]] = {
     "aws:username": lambda request: request.caller.user or None,
     "s3:authtype": _auth_type,
     "s3:signatureversion": _signature_version,
-    "s3:versionid": lambda request: request.query.get("versionId") or None,
     **{f"s3:{name}": _of_listing(name) for name in ("prefix", "delimiter", "max-keys")},
     **{f"s3:{name}": _header(name) for name in _HEADER_KEYS},
 }

@@ -7,6 +7,7 @@ other protocol (see `extension_types`). Errors raised by its handler become S3 e
 from __future__ import annotations
 
 from gateway.identity.sigv4 import PayloadKind
+from s3api.authorize import RequestContext
 from s3api.errors import S3Error
 from s3api.http.bodies import request_body
 from s3api.request import S3Request
@@ -32,7 +33,8 @@ async def handle_extension(request: S3Request) -> Response:
     request.stream.keep_running()
     body, size, sha256 = request_body(request)
     path = request.key.decode("utf-8", "replace")
-    reply = await extension(request.caller, path, request.query, body, size, sha256)
+    caller = request.caller._replace(context=RequestContext(request))
+    reply = await extension(caller, path, request.query, body, size, sha256)
     request.operation = reply.operation
     lines = f"Content-Type: {reply.content_type}\r\n"
     if reply.chunks is None:

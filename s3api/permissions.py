@@ -106,8 +106,8 @@ SOURCE = Permission(("s3:GetObject",), ("s3:GetObjectVersion",))
 """What a copy needs on its source."""
 SOURCE_TAGS = Permission(("s3:GetObjectTagging",), ("s3:GetObjectVersionTagging",))
 """What a copy needs in addition if it copies the tags."""
-DELETE = PERMISSIONS["DeleteObject"]
-"""What each key of DeleteObjects needs."""
+AUTHORIZED_LATER = frozenset({"PutObjectTagging"})
+"""Operations that are authorized once their body was read."""
 COPIES = frozenset({"CopyObject", "UploadPartCopy"})
 EACH_KEY = frozenset({"DeleteObjects"})
 """Operations that check each of the keys in their body, also for anonymous requests."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.engine.types import Caller
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_KEYS = 1000
 MAX_PART_NUMBER = 10_000
 MAX_INTEGER = (1 << 31) - 1
+_NO_TAGS: Mapping[str, str] = {}
 _ANONYMOUS = Caller("", 0, 0, root=False)
 
 
@@ -56,6 +57,7 @@ class S3Request:
         "received_ns",
         "request_id",
         "settings",
+        "stored_tags",
         "stream",
         "target",
         "verified",
@@ -87,6 +89,8 @@ class S3Request:
         self.request_id = request_id
         self.received_ns = received_ns
         """When the head of the request had arrived, by the wall clock."""
+        self.stored_tags: Mapping[str, str] = _NO_TAGS
+        """The tags that the request stores with an object, for the conditions of policies."""
         self.caller: Caller = _ANONYMOUS
         """The authenticated user. `auth.Authenticator` sets it."""
         self.claimed_access_key = ""

@@ -57,7 +57,8 @@ class Condition(NamedTuple):
         if self.null is not None:
             return (values is None) == self.null
         if not values:
-            return self.if_exists or self.negated or self.quantifier == "all"
+            negated = self.negated and self.quantifier != "any"
+            return self.if_exists or negated or self.quantifier == "all"
         met = [any(compare(value, request) for compare in self.compare) for value in values]
         if self.quantifier == "all":
             return not any(met) if self.negated else all(met)
@@ -152,9 +153,11 @@ def _ordered(parse: Callable[[str], Any], meets: Callable[[Any, Any], bool], lis
 
 def _network(text: str) -> IPv4Network | IPv6Network:
     try:
-        return ip_network(text, strict=False)
+        network = ip_network(text, strict=False)
     except ValueError:
         raise ValueError(f"{text!r} is not an IP address or a network such as 10.0.0.0/8") from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    return network if mapped is None else IPv4Network((mapped, max(0, network.prefixlen - 96)))
 
 
 def _in_network(listed: str) -> Compare:

@@ -16,6 +16,21 @@ class Context(Protocol):
         """Return the values of *key*, a name in lower case; None if the request has none."""
 
 
+class ChainedContext:
+    """The values of one context and, for keys that it does not have, those of another one. Implements `Context`."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Context, second: Context | None) -> None:
+        self._first = first
+        self._second = second
+
+    def get(self, key: str, /) -> Values | None:
+        """Return the values of *key*."""
+        found = self._first.get(key)
+        return found if found is not None or self._second is None else self._second.get(key)
+
+
 class AccessRequest(NamedTuple):
     """Who wants to do what to which resource."""
 

@@ -26,6 +26,9 @@ def usage(
     SIZE is that of all versions, as clients sent them: without copies, and without the parts of open uploads."""
     from gateway.site.admin.usage import bucket_usage, user_usage
 
+    if bucket is not None and (users or user is not None):
+        raise typer.BadParameter("give --bucket alone, or --user and --users")
+
     def size(count: int) -> str:
         return str(count) if raw else format_bytes(count)
 

@@ -2,7 +2,8 @@
 
 Without a policy, a bucket's owner and root users may do everything there, and nobody else may do anything. A policy may
 allow more to others, and deny something to everybody, except that the owner and root users can always read and replace
-the policy itself. `s3api/authorize.py` asks before each operation of S3; the file API does not evaluate policies.
+the policy itself. `s3api/authorize.py` asks before each
+operation of S3, `gateway/posix/in_process.py` before each call of the file API.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gateway.access.policy import Policy
 from gateway.access.request import AccessRequest, Context, Values
 from gateway.engine.buckets import BucketOperations
 from gateway.engine.types import Caller, PublicAccessBlock
-from gateway.errors import AccessDenied
+from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.journal.columns import pack, unpack, unpack_map
 from gateway.journal.tables import DocumentKind
 from gateway.namespace.read import lookups
@@ -48,13 +49,14 @@ class BucketPolicyOperations(BucketOperations):
         bucket: str,
         key: bytes | None = None,
         version: str | None = None,
-        context: Context = _NO_CONTEXT,
+        context: Context | None = None,
     ) -> bool:
         """Whether the bucket's policy lets a caller who does not own the bucket perform *action* on it, or on *key* in
         it. The caller may put the bucket into `Caller.granted` then; otherwise the operation itself checks that its
         caller owns the bucket.
 
-        Raises `AccessDenied` if the policy denies the action, also to the owner."""
+        *context*: the condition keys, in the place of `Caller.context`. Raises `AccessDenied` if the policy denies the
+        action, also to the owner."""
         found = self._buckets.find(bucket)
         if found is None or DocumentKind.POLICY not in found.documents:
             return False
@@ -66,18 +68,32 @@ class BucketPolicyOperations(BucketOperations):
             return False
         arn = f"arn:aws:s3:::{bucket}"
         resource = arn if key is None else f"{arn}/{key.decode('utf-8', 'surrogateescape')}"
-        tags = None if key is None else partial(self._tags_of, bucket, key, version)
-        request = AccessRequest(caller.user_id, action, resource, context, tags)
+        tags = None if key is None else partial(self.stored_tags, bucket, key, version)
+        request = AccessRequest(caller.user_id, action, resource, context or caller.context or _NO_CONTEXT, tags)
         if policy.denies(request):
             raise AccessDenied(f"the policy of {bucket} denies {action} to {caller.user or 'anonymous requests'}")
         return not owns and policy.allows(request) and not self._is_restricted(caller, found, policy)
+
+    def check_all_keys(self, caller: Caller, bucket: str) -> None:
+        """Check that no policy keeps *caller* from any key of the bucket, for a command that changes keys without
+        looking at each. Raises `AccessDenied`."""
+        found = self._buckets.find(bucket)
+        if found is None or DocumentKind.POLICY not in found.documents:
+            return
+        owns = caller.root or caller.user_id == found.owner
+        if not owns or _compiled(found.documents[DocumentKind.POLICY], bucket).denying:
+            raise AccessDenied(f"only the owner of {bucket} may do this, and only if its policy denies nothing")
 
     def _is_restricted(self, caller: Caller, bucket: BucketSummary, policy: Policy) -> bool:
         """Whether RestrictPublicBuckets keeps an anonymous caller from what a public policy allows."""
         return caller.user_id == 0 and _public_access_block(bucket).restrict_public_buckets and policy.is_public
 
-    def _tags_of(self, bucket: str, key: bytes, version: str | None) -> Mapping[str, str]:
-        found = lookups.find(self._store, bucket, key, version or "", content=False)
+    def stored_tags(self, bucket: str, key: bytes, version: str | None) -> Mapping[str, str]:
+        """Return the tags of an object, for the conditions of policies; none if there is no such object."""
+        try:
+            found = lookups.find(self._store, bucket, key, version or "", content=False)
+        except NoSuchBucket:
+            return {}
         return unpack_map(found.file.tags) if found is not None and found.file is not None else {}
 
     async def get_bucket_policy(self, caller: Caller, bucket: str) -> bytes | None:

@@ -98,7 +98,10 @@ class CopyOperations(RewriteCopyOperations):
     async def move(self, caller: Caller, source_bucket: str, source_key: bytes, bucket: str, key: bytes) -> Stored:
         """Rename an object, within its bucket or to another one, atomically: any other write to either name takes
         effect before or after the move. Raises as `copy` does."""
-        command = MoveObject(bucket, key, caller.user_id, caller.may_use(bucket), source_bucket, source_key)
+        for name in (source_bucket, bucket):
+            self._bucket_summary(caller, name)
+        may_use_both = caller.root or bool(caller.granted)
+        command = MoveObject(bucket, key, caller.user_id, may_use_both, source_bucket, source_key)
         return _stored(await self._send(command))
 
     async def copy_part(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gateway.access.request import Context
 from gateway.journal.columns import Checksum, PartSummary, checksum_kind, first_checksum, kind_names
 from gateway.journal.tables import DocumentKind, Versioning
 from gateway.namespace.bucket_names import check_bucket_name
@@ -75,6 +76,9 @@ class Caller(NamedTuple):
     root: bool
     granted: frozenset[str] = frozenset()
     """The buckets of others in which a policy allows this operation (`BucketPolicyOperations.authorize`)."""
+
+    context: Context | None = None
+    """The condition keys of the request that the caller has sent, for policies; None: it has none."""
 
     def may_use(self, bucket: str) -> bool:
         """Whether the operation may use *bucket* even if the user does not own it."""

@@ -7,8 +7,11 @@ it acts as the root user.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from copy import copy
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from gateway.access.request import ChainedContext
 from gateway.engine.types import (
     NO_CONDITIONS,
     Body,
@@ -45,13 +48,35 @@ from gateway.posix.api import Directory, FileApi, call_method
 from gateway.posix.bodies import BytesBody, SignedBody
 from gateway.posix.metadata import check_meta
 from gateway.posix.paths import SLASH, ObjectPath
+from gateway.posix.permissions import Alternatives, Need, needs_of
 from gateway.site.site import Site
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
 PART_NUMBERS = 10_000
 _MUST_EXIST = Conditions(if_match=("*",))
 _SELECT_USER = "SELECT name, id, tenant, root, disabled FROM user WHERE"
+
+
+def checked(method: F) -> F:
+    """Make a method of `InProcessApi` check by the policies of buckets that its caller may call it.
+
+    The method runs with the buckets that policies let the caller use. A caller who may not list such a bucket gets
+    AccessDenied in the place of an error that tells that a name does not exist, as in S3."""
+
+    @wraps(method)
+    async def run(self: InProcessApi, *arguments: Any, **named: Any) -> Any:
+        if self._trusted:
+            return await method(self, *arguments, **named)
+        permitted = self._permitted(needs_of(method.__name__, arguments, named))
+        try:
+            return await method(permitted, *arguments, **named)
+        except (NoSuchKey, NoSuchName):
+            permitted.check_may_list()
+            raise
+
+    return cast("F", run)
 
 
 class InProcessApi(FileApi):
@@ -62,6 +87,48 @@ class InProcessApi(FileApi):
         self._engine = site.engine
         self._caller = caller
         self._timing = site.timing
+        self._trusted = caller.root and caller.context is None
+        """A process acts as the root user for itself, and not for a client: policies do not bind it."""
+
+    def _permitted(self, alternatives: Alternatives) -> InProcessApi:
+        """Return the API of the caller with what policies allow for a call. Raises `AccessDenied` if they deny each
+        of *alternatives*."""
+        permitted, denied = None, None
+        for needs in alternatives:
+            try:
+                granted = self._granted(needs)
+            except AccessDenied as error:
+                denied = denied or error
+                continue
+            if granted or permitted is None:
+                permitted = granted
+            if granted:
+                break
+        if permitted is None:
+            raise denied or AccessDenied("no policy allows the call")
+        if not permitted:
+            return self
+        api = copy(self)
+        vars(api)["_caller"] = self._caller._replace(granted=permitted)
+        return api
+
+    def _granted(self, needs: Sequence[Need]) -> frozenset[str]:
+        """Return the buckets for which policies allow all of *needs*. Raises `AccessDenied` for one that is denied."""
+        allowed: dict[str, bool] = {}
+        for action, bucket, key, context, subtree in needs:
+            if subtree:
+                self._engine.check_all_keys(self._caller, bucket)
+            values = ChainedContext(context, self._caller.context) if context else self._caller.context
+            permitted = self._engine.policy_allows(self._caller, action, bucket, key, context=values)
+            allowed[bucket] = permitted and allowed.get(bucket, True)
+        return frozenset(bucket for bucket, permitted in allowed.items() if permitted)
+
+    def check_may_list(self) -> None:
+        """Raise `AccessDenied` if the caller uses buckets by a policy that does not allow listing them."""
+        caller = self._caller
+        for bucket in caller.granted:
+            if not self._engine.policy_allows(caller, "s3:ListBucket", bucket):
+                raise AccessDenied("the caller may not list the bucket")
 
     async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:
         results: list[Any] = []
@@ -74,18 +141,23 @@ class InProcessApi(FileApi):
                     break
         return results + [None] * (len(calls) - len(results))
 
+    @checked
     async def buckets(self, after: str = "") -> tuple[list[BucketInfo], str | None]:
         return await self._engine.list_buckets(self._caller, after=after, limit=1000)
 
+    @checked
     async def bucket(self, name: str) -> BucketInfo:
         return await self._engine.head_bucket(self._caller, name)
 
+    @checked
     async def make_bucket(self, name: str) -> None:
         await self._engine.create_bucket(self._caller, name, "")
 
+    @checked
     async def drop_bucket(self, name: str) -> None:
         await self._engine.delete_bucket(self._caller, name)
 
+    @checked
     async def look(self, bucket: str, key: bytes) -> ObjectInfo | Directory:
         try:
             return (await self._engine.head(self._caller, bucket, key)).info
@@ -111,14 +183,17 @@ class InProcessApi(FileApi):
         except (NoSuchName, NotADirectory):
             return False
 
+    @checked
     async def page(self, bucket: str, prefix: bytes, delimiter: bytes = b"", after: bytes = b"") -> Page:
         return await self._engine.list(self._caller, bucket, prefix, delimiter, after, 1000)
 
+    @checked
     async def open(
         self, bucket: str, key: bytes, wanted: ByteRange | None = None, conditions: Conditions = NO_CONDITIONS
     ) -> Opened:
         return await self._engine.open(self._caller, bucket, key, byte_range=wanted, conditions=conditions)
 
+    @checked
     async def put(
         self, bucket: str, key: bytes, body: Body, size: int, meta: ObjectMeta, conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
@@ -130,6 +205,7 @@ class InProcessApi(FileApi):
             self._retry_lost_session(put) if isinstance(body, BytesBody) and conditions == NO_CONDITIONS else put()
         )
 
+    @checked
     async def copy(
         self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: ObjectMeta | None = None,
         conditions: Conditions = NO_CONDITIONS,
@@ -139,15 +215,18 @@ class InProcessApi(FileApi):
         stored, _ = await self._engine.copy(self._caller, bucket, key, None, conditions, to_bucket, to_key, meta, None)
         return stored
 
+    @checked
     async def move(self, bucket: str, key: bytes, to_bucket: str, to_key: bytes) -> None:
         await self._engine.move(self._caller, bucket, key, to_bucket, to_key)
 
+    @checked
     async def remove(self, bucket: str, keys: Sequence[bytes], *, must_exist: bool) -> list[EntrepotError | None]:
         conditions = _MUST_EXIST if must_exist else NO_CONDITIONS
         deletes = [DeleteOne(key, conditions=conditions) for key in keys]
         results = await self._engine.delete_many(self._caller, bucket, deletes)
         return [each if isinstance(each, EntrepotError) else None for each in results]
 
+    @checked
     async def rename(self, bucket: str, path: bytes, to_path: bytes, *, directory: bool) -> None:
         if not directory and await self._is_directory(bucket, path):
             raise InvalidArgument(f"the object {path!r} has the name of a directory, which POSIX means by it")
@@ -155,9 +234,11 @@ class InProcessApi(FileApi):
             self._caller, bucket, _require_posix_path(bucket, path), _require_posix_path(bucket, to_path)
         )
 
+    @checked
     async def mkdir(self, bucket: str, path: bytes) -> None:
         await self._engine.mkdir(self._caller, bucket, _require_posix_path(bucket, path))
 
+    @checked
     async def rmdir(self, bucket: str, path: bytes) -> None:
         await self._engine.rmdir(self._caller, bucket, _require_posix_path(bucket, path))
 
@@ -179,18 +260,21 @@ class InProcessApi(FileApi):
             while not self._journal.session and clock.monotonic() < deadline:  # polled: no event announces a session
                 await clock.sleep(durations.session_look_seconds)
 
+    @checked
     async def begin_upload(self, bucket: str, key: bytes, meta: ObjectMeta) -> str:
         check_meta(meta)
         return await self._retry_lost_session(
             lambda: self._engine.create_upload(self._caller, bucket, key, meta, "", "")
         )
 
+    @checked
     async def put_part(self, bucket: str, key: bytes, upload: str, number: int, body: Body, size: int) -> PartInfo:
         def put() -> Awaitable[PartInfo]:
             return self._engine.put_part(self._caller, bucket, key, upload, number, body, _promise(body, size))
 
         return await (self._retry_lost_session(put) if isinstance(body, BytesBody) else put())
 
+    @checked
     async def copy_part(
         self, bucket: str, key: bytes, upload: str, number: int, source: bytes, wanted: ByteRange, etag: str
     ) -> PartInfo:
@@ -200,13 +284,16 @@ class InProcessApi(FileApi):
         )
         return copied.part
 
+    @checked
     async def tags(self, bucket: str, key: bytes) -> Mapping[str, str]:
         tags, _ = await self._engine.get_tags(self._caller, bucket, key, None)
         return tags
 
+    @checked
     async def parts(self, bucket: str, key: bytes) -> Sequence[PartSummary]:
         return await self._engine.object_parts(self._caller, bucket, key, None, 0, PART_NUMBERS)
 
+    @checked
     async def complete_upload(
         self, bucket: str, key: bytes, upload: str, parts: list[WantedPart], conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
@@ -214,6 +301,7 @@ class InProcessApi(FileApi):
             lambda: self._engine.complete_upload(self._caller, bucket, key, upload, parts, conditions)
         )
 
+    @checked
     async def abort_upload(self, bucket: str, key: bytes, upload: str) -> None:
         await self._engine.abort_upload(self._caller, bucket, key, upload)
 

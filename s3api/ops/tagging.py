@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s3api.authorize import authorize
 from s3api.errors import S3Error
 from s3api.format.metadata import check_tags
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape
@@ -20,12 +21,14 @@ async def get_object_tagging(request: S3Request) -> Response:
 
 
 async def put_object_tagging(request: S3Request) -> Response:
-    """PUT /bucket/key?tagging"""
+    """PUT /bucket/key?tagging. It is authorized here, since conditions of policies may refer to the tags."""
     root = await read_xml_body(request, "Tagging")
     tag_set = root.first("TagSet")
     if tag_set is None:
         raise S3Error("MalformedXML")
     tags = check_tags([(tag.need("Key"), tag.need("Value")) for tag in tag_set.all("Tag")])
+    request.stored_tags = tags
+    authorize(request)
     version = await request.engine.set_tags(request.caller, request.bucket, request.key, request.version, tags)
     return Response(200, _version_line(version))
 

@@ -281,6 +281,17 @@ def test_values_of_a_key_with_several_are_compared_by_any_and_all() -> None:
         assert tuple(outcome(each, asked) for each in (anyone, everyone)) == found
 
 
+def test_a_negated_test_of_any_value_does_not_hold_without_a_value() -> None:
+    condition = {"ForAnyValue:StringNotEquals": {"s3:RequestObjectTagKeys": "a"}}
+    assert decide(parse(statement(Condition=condition))) == "silent"
+
+
+def test_a_network_that_is_mapped_into_version_6_contains_addresses_of_version_4() -> None:
+    policy = parse(statement(Condition={"IpAddress": {"aws:SourceIp": "::ffff:10.0.0.0/104"}}))
+    assert decide(policy, aws_sourceip="10.1.2.3") == "allow"
+    assert decide(policy, aws_sourceip="11.1.2.3") == "silent"
+
+
 def test_a_network_contains_an_address_that_is_mapped_into_version_6() -> None:
     policy = parse(statement(Condition={"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}))
     assert decide(policy, aws_sourceip="::ffff:10.1.2.3") == "allow"

@@ -345,3 +345,65 @@ async def test_a_request_with_a_wrong_signature_is_not_anonymous(
     await share(EVERYBODY)
     stranger = site.boto("AKALICE", "wrong")
     assert await code_of(site, stranger.get_object, Key="k") == "SignatureDoesNotMatch"
+
+
+# --- tags and versions in conditions --------------------------------------------------------------------------------
+
+
+async def test_conditions_on_stored_tags_hold_however_the_tags_are_stored(
+    site: Site, bob: Any, share: Callable[..., Any]
+) -> None:
+    """In a header, in the body of PutObjectTagging, and copied from an object of the caller's own."""
+    await site.store(b"k", b"data")
+    await site.call(bob.create_bucket, Bucket="bobs")
+    await site.call(bob.put_object, Bucket="bobs", Key="marked", Tagging="public=yes")
+    await site.call(bob.put_object, Bucket="bobs", Key="plain", Tagging="public=no")
+    await share(
+        statement(Action=["s3:PutObject", "s3:PutObjectTagging"]),
+        statement(
+            Effect="Deny",
+            Action="s3:PutObjectTagging",
+            Condition={"StringEquals": {"s3:RequestObjectTag/public": "yes"}},
+        ),
+    )
+    for value, outcome in (("yes", "AccessDenied"), ("no", "done")):
+        tags = {"TagSet": [{"Key": "public", "Value": value}]}
+        source = "bobs/marked" if value == "yes" else "bobs/plain"
+        assert await code_of(site, bob.put_object, Key="new", Tagging=f"public={value}") == outcome
+        assert await code_of(site, bob.put_object_tagging, Key="k", Tagging=tags) == outcome
+        assert await code_of(site, bob.copy_object, Key="copy", CopySource=source) == outcome
+    replaced = {"CopySource": "bobs/marked", "TaggingDirective": "REPLACE", "Tagging": "public=no"}
+    assert await code_of(site, bob.copy_object, Key="copy", **replaced) == "done"
+
+
+async def test_a_copy_of_an_object_with_tags_needs_the_permission_to_store_tags(
+    site: Site, bob: Any, share: Callable[..., Any]
+) -> None:
+    await site.call(bob.create_bucket, Bucket="bobs")
+    await site.call(bob.put_object, Bucket="bobs", Key="tagged", Tagging="a=b")
+    await site.call(bob.put_object, Bucket="bobs", Key="plain")
+    await share(statement(Action="s3:PutObject"))
+    assert await code_of(site, bob.copy_object, Key="copy", CopySource="bobs/plain") == "done"
+    assert await code_of(site, bob.copy_object, Key="copy", CopySource="bobs/tagged") == "AccessDenied"
+
+
+async def test_a_condition_on_a_version_is_about_the_version_that_is_used(
+    site: Site, s3: Any, bob: Any, share: Callable[..., Any]
+) -> None:
+    await site.call(s3.put_bucket_versioning, Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
+    kept, other = [
+        (await site.call(s3.put_object, Bucket="bucket", Key="k", Body=body))["VersionId"] for body in (b"1", b"2")
+    ]
+    condition = {"StringEquals": {"s3:VersionId": kept}}
+    reading = ["s3:GetObjectVersion", "s3:GetObjectVersionTagging"]
+    await share(
+        statement(Action=["s3:DeleteObjectVersion", *reading, "s3:PutObject"]),
+        statement(Effect="Deny", Action=["s3:DeleteObjectVersion", *reading], Condition=condition),
+    )
+    for version, outcome in ((kept, "AccessDenied"), (other, "done")):
+        source = {"Bucket": "bucket", "Key": "k", "VersionId": version}
+        assert await code_of(site, bob.copy_object, Key="copy", CopySource=source) == outcome
+    objects = [{"Key": "k", "VersionId": version} for version in (kept, other)]
+    found = await site.call(bob.delete_objects, Bucket="bucket", Delete={"Objects": objects})
+    assert [each["VersionId"] for each in found["Deleted"]] == [other]
+    assert [each["VersionId"] for each in found["Errors"]] == [kept]

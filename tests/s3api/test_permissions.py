@@ -27,4 +27,4 @@ def test_each_action_is_one_that_policies_may_name_and_is_about_what_the_operati
 
 
 def test_requests_have_a_value_for_each_condition_key_that_policies_may_name() -> None:
-    assert set(_VALUES) | {"s3:requestobjecttagkeys"} == KEYS
+    assert set(_VALUES) | {"s3:requestobjecttagkeys", "s3:versionid"} == KEYS

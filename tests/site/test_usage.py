@@ -58,6 +58,14 @@ def test_a_name_that_does_not_exist_is_an_error(
     assert "nothing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("other", [["--users"], ["--user", "root"]])
+def test_options_that_contradict_each_other_are_refused(
+    new_folder: Path, other: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["usage", str(new_folder), "--bucket", "b", *other]) == 2
+    assert "--bucket alone" in capsys.readouterr().err
+
+
 def test_metrics_have_a_bounded_number_of_buckets() -> None:
     largest = [BucketUsage(name, "root", 1, 1, size, 0) for name, size in (("a", 5), ("b", 4))]
     set_gauges(LargestBuckets(largest, 7, 6))

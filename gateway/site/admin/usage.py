@@ -54,7 +54,7 @@ def bucket_usage(store: ReadStore, bucket: str | None = None, user: str | None =
     """Return the usage of all buckets, of one bucket, or of one user's buckets; those with most bytes first.
 
     Raises `NoSuchBucket`, `NoSuchUser`."""
-    statement, values = f"SELECT b.name, {_COLUMNS}", ()
+    statement = f"SELECT b.name, {_COLUMNS}"
     if bucket is not None:
         rows = store.query(f"{statement} WHERE b.name = ?", (bucket,))
         if not rows:
@@ -62,7 +62,7 @@ def bucket_usage(store: ReadStore, bucket: str | None = None, user: str | None =
     elif user is not None:
         rows = store.query(f"{statement} WHERE b.owner = ? ORDER BY b.size DESC, b.name", (_user_id(store, user),))
     else:
-        rows = store.query(f"{statement} ORDER BY b.size DESC, b.name", values)
+        rows = store.query(f"{statement} ORDER BY b.size DESC, b.name")
     return [BucketUsage(name, owner or "", *counts) for name, owner, *counts in rows]
 
 
@@ -78,9 +78,10 @@ def user_usage(store: ReadStore, user: str | None = None) -> list[UserUsage]:
 
 def largest_buckets(store: ReadStore, count: int) -> LargestBuckets:
     """Return the *count* buckets with most bytes, and the sums of all others."""
-    rows = store.query(f"SELECT b.name, {_COLUMNS} ORDER BY b.size DESC, b.name LIMIT ?", (count,))
+    with store.snapshot():
+        rows = store.query(f"SELECT b.name, {_COLUMNS} ORDER BY b.size DESC, b.name LIMIT ?", (count,))
+        objects, size = store.query("SELECT coalesce(sum(objects), 0), coalesce(sum(size), 0) FROM bucket")[0]
     largest = [BucketUsage(name, owner or "", *counts) for name, owner, *counts in rows]
-    objects, size = store.query("SELECT coalesce(sum(objects), 0), coalesce(sum(size), 0) FROM bucket")[0]
     return LargestBuckets(
         largest, objects - sum(each.objects for each in largest), size - sum(each.bytes for each in largest)
     )

@@ -4,6 +4,8 @@ make as many time series."""
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ from gateway.site.admin.usage import LargestBuckets, largest_buckets
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
+
+log = logging.getLogger(__name__)
 
 BUCKET_BYTES = gauge(
     "entrepot_bucket_bytes",
@@ -33,7 +37,10 @@ OTHERS = "(others)"
 async def count_usage(site: Site) -> None:
     """Update the metrics at intervals, until cancelled. Runs in the keeper."""
     while True:
-        set_gauges(await asyncio.to_thread(_read, site.journal_path))
+        try:
+            set_gauges(await asyncio.to_thread(_read, site.journal_path))
+        except (sqlite3.Error, OSError) as error:  # the keeper has more important work than this
+            log.warning("the usage of buckets cannot be read now: %s", error)
         await site.timing.clock.sleep(site.timing.probes.copies_seconds)
 
 
