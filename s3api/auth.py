@@ -46,7 +46,7 @@ class Authenticator:
         virtual = target.bucket if target.virtual else ""
         signed = SignedRequest(request.method, _ascii(target.path), _ascii(target.raw_query), request.headers, virtual)
         if is_anonymous(signed):
-            if "response-" in target.raw_query:
+            if any(name.startswith("response-") for name in target.query):
                 raise S3Error(
                     "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."
                 )

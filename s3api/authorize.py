@@ -46,14 +46,15 @@ def authorize(request: S3Request) -> None:
         if request.stored_tags:
             actions = (*actions, PUT_TAGS)
     key = request.key if request.target.scope == OBJECT else None
-    granted = {request.bucket: _all_allowed(request, actions, request.bucket, key, request.query.get("versionId"))}
+    granted = {request.bucket: _all_granted(request, actions, request.bucket, key, request.query.get("versionId"))}
     if source is not None:
-        granted[source.bucket] = _source_allowed(request, source) and granted.get(source.bucket, True)
-    buckets = frozenset(bucket for bucket, allowed in granted.items() if allowed)
-    if not request.caller.user_id and len(buckets) < len(granted):
+        of_source = _source_granted(request, source)
+        granted[source.bucket] = of_source if granted.get(source.bucket, of_source) else 0
+    if not request.caller.user_id and not all(granted.values()):
         # Decided here, so that an anonymous client does not learn which buckets exist.
         raise S3Error("AccessDenied", _NOT_SIGNED)
-    if buckets:
+    if any(granted.values()):
+        buckets = {bucket: owner for bucket, owner in granted.items() if owner}
         request.caller = request.caller._replace(granted=buckets)
 
 
@@ -67,11 +68,11 @@ def _stored_tags(request: S3Request, source: CopySource | None) -> Mapping[str, 
     return request.engine.stored_tags(source.bucket, source.key, source.version)
 
 
-def _source_allowed(request: S3Request, source: CopySource) -> bool:
+def _source_granted(request: S3Request, source: CopySource) -> int:
     actions = SOURCE.version_actions if source.version is not None else SOURCE.actions
     if request.operation == "CopyObject" and not _replaces_tags(request):
         actions += SOURCE_TAGS.version_actions if source.version is not None else SOURCE_TAGS.actions
-    return _all_allowed(request, actions, source.bucket, source.key, source.version)
+    return _all_granted(request, actions, source.bucket, source.key, source.version)
 
 
 def conceal(request: S3Request, error: Exception) -> Exception:
@@ -82,29 +83,28 @@ def conceal(request: S3Request, error: Exception) -> Exception:
     if not granted or not isinstance(error, core.NoSuchKey | core.NoSuchVersion | core.DeleteMarker):
         return error
     try:
-        if all(_all_allowed(request, ("s3:ListBucket",), bucket, None, None) for bucket in granted):
+        if all(_all_granted(request, ("s3:ListBucket",), bucket, None, None) for bucket in granted):
             return error
     except core.AccessDenied as denied:
         return denied
     return core.AccessDenied("the caller may not list the bucket")
 
 
-def key_allowed(request: S3Request, action: str, key: bytes, version: str | None) -> bool:
-    """Whether the policy of the request's bucket allows *action* on one of its keys, as `authorize` decides for the
-    whole request. Raises `AccessDenied`."""
-    return _all_allowed(request, (action,), request.bucket, key, version)
+def key_granted(request: S3Request, action: str, key: bytes, version: str | None) -> int:
+    """Return the id of the owner of the request's bucket if its policy grants *action* on one of its keys, otherwise 0,
+    as `authorize` decides for the whole request. Raises `AccessDenied`."""
+    return _all_granted(request, (action,), request.bucket, key, version)
 
 
-def _all_allowed(
+def _all_granted(
     request: S3Request, actions: Sequence[str], bucket: str, key: bytes | None, version: str | None
-) -> bool:
-    """Whether the bucket's policy allows each of *actions* to a caller who does not own it. Raises
-    `AccessDenied`."""
+) -> int:
+    """Return the id of the bucket's owner if its policy grants each of *actions* to a caller who is not the owner,
+    otherwise 0. Raises `AccessDenied`."""
     context = RequestContext(request, version)
-    allows = request.engine.policy_allows
+    granted = request.engine.granted_by_policy
     # Each action is evaluated, since a later one may be denied.
-    allowed = [allows(request.caller, action, bucket, key, version or None, context) for action in actions]
-    return all(allowed)
+    return min([granted(request.caller, action, bucket, key, version or None, context) for action in actions])
 
 
 class RequestContext:

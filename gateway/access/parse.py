@@ -233,6 +233,8 @@ def _conditions(found: Any, where: str) -> tuple[Condition, ...]:
     for operator, keys in found.items():
         for key, value in keys.items():
             values = value if isinstance(value, list) else [value]
+            if not values:
+                raise MalformedPolicy(f"Policy has an invalid condition in {where}: {key} has no value")
             try:
                 compiled.append(compile_condition(operator, key, [_condition_text(each) for each in values]))
             except ValueError as error:

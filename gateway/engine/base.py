@@ -112,7 +112,7 @@ class EngineBase:
 
 def check_owner(caller: Caller, bucket: Bucket | BucketSummary | BucketAccess) -> None:
     """Raise `AccessDenied` unless the caller owns the bucket or may use it all the same."""
-    if bucket.owner != caller.user_id and not caller.may_use(bucket.name):
+    if not caller.may_use(bucket.name, bucket.owner):
         raise AccessDenied(f"{caller.user} does not own the bucket {bucket.name}")
 
 

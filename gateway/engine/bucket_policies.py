@@ -42,7 +42,7 @@ class _StoredPolicy(NamedTuple):
 class BucketPolicyOperations(BucketOperations):
     """Bucket policies and PublicAccessBlock."""
 
-    def policy_allows(
+    def granted_by_policy(
         self,
         caller: Caller,
         action: str,
@@ -50,29 +50,30 @@ class BucketPolicyOperations(BucketOperations):
         key: bytes | None = None,
         version: str | None = None,
         context: Context | None = None,
-    ) -> bool:
-        """Whether the bucket's policy lets a caller who does not own the bucket perform *action* on it, or on *key* in
-        it. The caller may put the bucket into `Caller.granted` then; otherwise the operation itself checks that its
-        caller owns the bucket.
+    ) -> int:
+        """Return the id of the bucket's owner if its policy grants *action*, on the bucket or on *key* in it, to a
+        caller who is not the owner: the caller may put both into `Caller.granted`. Otherwise return 0. Owners and root
+        users need no grant, and the operation itself checks that its caller owns the bucket.
 
         *context*: the condition keys, in the place of `Caller.context`. Raises `AccessDenied` if the policy denies the
         action, also to the owner."""
         found = self._buckets.find(bucket)
         if found is None or DocumentKind.POLICY not in found.documents:
-            return False
+            return 0
         owns = caller.root or caller.user_id == found.owner
         if owns and action in POLICY_ACTIONS:
-            return False
+            return 0
         policy = _compiled(found.documents[DocumentKind.POLICY], bucket)
         if owns and not policy.denying:
-            return False
+            return 0
         arn = f"arn:aws:s3:::{bucket}"
         resource = arn if key is None else f"{arn}/{key.decode('utf-8', 'surrogateescape')}"
         tags = None if key is None else partial(self.stored_tags, bucket, key, version)
         request = AccessRequest(caller.user_id, action, resource, context or caller.context or _NO_CONTEXT, tags)
         if policy.denies(request):
             raise AccessDenied(f"the policy of {bucket} denies {action} to {caller.user or 'anonymous requests'}")
-        return not owns and policy.allows(request) and not self._is_restricted(caller, found, policy)
+        granted = not owns and policy.allows(request) and not self._is_restricted(caller, found, policy)
+        return found.owner if granted else 0
 
     def check_all_keys(self, caller: Caller, bucket: str) -> None:
         """Check that no policy keeps *caller* from any key of the bucket, for a command that changes keys without

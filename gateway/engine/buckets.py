@@ -56,7 +56,7 @@ class BucketOperations(EngineBase):
         owner = lookups.user_name(self._store, found.owner)
         if owner is None:
             raise NoSuchUser(str(found.owner))
-        await self._send(DropBucket(name, caller.user_id, caller.may_use(name), owner))
+        await self._send(DropBucket(name, *caller.acting_in(name), owner))
 
     async def list_buckets(
         self, caller: Caller, prefix: str = "", after: str = "", limit: int = 10_000
@@ -69,7 +69,7 @@ class BucketOperations(EngineBase):
 
     async def set_versioning(self, caller: Caller, bucket: str, versioning: int) -> None:
         """Set the versioning state. Raises `NoSuchBucket`, `AccessDenied`."""
-        await self._send(SetVersioning(bucket, caller.user_id, caller.may_use(bucket), int(versioning)))
+        await self._send(SetVersioning(bucket, *caller.acting_in(bucket), int(versioning)))
 
     async def bucket_document(self, caller: Caller, bucket: str, kind: DocumentKind) -> bytes | None:
         """Return a document of the bucket; None if it has none of this kind. Raises `NoSuchBucket`, `AccessDenied`."""
@@ -84,11 +84,11 @@ class BucketOperations(EngineBase):
         """Store a document of the bucket, which the caller has checked. Once this returns, all processes use it.
 
         Raises `NoSuchBucket`, `AccessDenied`, and `InvalidArgument` for an empty or too long document."""
-        await self._send(SetBucketDocument(bucket, caller.user_id, caller.may_use(bucket), int(kind), document))
+        await self._send(SetBucketDocument(bucket, *caller.acting_in(bucket), int(kind), document))
 
     async def remove_bucket_document(self, caller: Caller, bucket: str, kind: DocumentKind) -> None:
         """Remove a document of the bucket, if it has one of this kind. Raises `NoSuchBucket`, `AccessDenied`."""
-        await self._send(RemoveBucketDocument(bucket, caller.user_id, caller.may_use(bucket), int(kind)))
+        await self._send(RemoveBucketDocument(bucket, *caller.acting_in(bucket), int(kind)))
 
 
 def _info(bucket: Bucket) -> BucketInfo:

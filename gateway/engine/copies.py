@@ -64,7 +64,7 @@ class CopyOperations(RewriteCopyOperations):
         target do, and `Invalid` for a source that is too large."""
         keys.check_new_key(key)
         row = self._bucket_summary(caller, bucket)
-        may_use_both = caller.root or bool(caller.granted)  # checked here for the target and in `_source`
+        acting = self._acting_in_both(caller, bucket, source_bucket)
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             context = self._write_context(caller, row, key, file.size)
@@ -81,7 +81,7 @@ class CopyOperations(RewriteCopyOperations):
                 *((file.id, file.content) if new_checksums is not None else ()),
             )  # fmt: skip
             command = CopyObject(
-                bucket, key, caller.user_id, may_use_both, source,
+                bucket, key, *acting, source,
                 None if meta is None else pack_map(meta.headers),
                 None if tags is None else pack_map(tags),
                 new_checksums, preconditions(conditions),
@@ -98,11 +98,20 @@ class CopyOperations(RewriteCopyOperations):
     async def move(self, caller: Caller, source_bucket: str, source_key: bytes, bucket: str, key: bytes) -> Stored:
         """Rename an object, within its bucket or to another one, atomically: any other write to either name takes
         effect before or after the move. Raises as `copy` does."""
-        for name in (source_bucket, bucket):
-            self._bucket_summary(caller, name)
-        may_use_both = caller.root or bool(caller.granted)
-        command = MoveObject(bucket, key, caller.user_id, may_use_both, source_bucket, source_key)
+        acting = self._acting_in_both(caller, bucket, source_bucket)
+        command = MoveObject(bucket, key, *acting, source_bucket, source_key)
         return _stored(await self._send(command))
+
+    def _acting_in_both(self, caller: Caller, bucket: str, source_bucket: str) -> tuple[int, bool]:
+        """Return the user for whom a command on two buckets runs, and whether that is a root user, as
+        `Caller.acting_in` does. For buckets of two owners, of which one is granted, the command checks no owner: both
+        were checked here.
+
+        Raises `NoSuchBucket`, `AccessDenied`."""
+        owners = {self._bucket_summary(caller, name).owner for name in (bucket, source_bucket)}
+        if caller.root or not caller.granted:
+            return caller.user_id, caller.root
+        return (owners.pop(), False) if len(owners) == 1 else (caller.user_id, True)
 
     async def copy_part(
         self,
@@ -123,7 +132,7 @@ class CopyOperations(RewriteCopyOperations):
         Raises as a read of the source and `put_part` do; `InvalidArgument` for a range that exceeds the object,
         `Invalid` for one that is too large."""
         row = self._bucket_summary(caller, bucket)
-        may_use_both = caller.root or bool(caller.granted)  # checked here for the target and in `_source`
+        acting = self._acting_in_both(caller, bucket, source_bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
@@ -143,7 +152,7 @@ class CopyOperations(RewriteCopyOperations):
             try:
                 modified_ns, from_version = await self._send(
                     CopyPart(
-                        bucket, key, caller.user_id, may_use_both, upload, number, source, start, length, etag,
+                        bucket, key, *acting, upload, number, source, start, length, etag,
                         crc64nvme, value, pieces,
                     )
                 )  # fmt: skip

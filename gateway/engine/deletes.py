@@ -27,9 +27,7 @@ class DeleteOperations(EngineBase):
 
         Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, and `NoSuchKey` for a condition on an absent
         key."""
-        command = DeleteObject(
-            bucket, key, caller.user_id, caller.may_use(bucket), version or "", preconditions(conditions)
-        )
+        command = DeleteObject(bucket, key, *caller.acting_in(bucket), version or "", preconditions(conditions))
         gone, marker = await self._send(command)
         return Deleted(gone, marker)
 
@@ -46,7 +44,7 @@ class DeleteOperations(EngineBase):
         outcomes: list[Deleted | EntrepotError] = []
         while waiting:
             some = [waiting.popleft() for _ in range(min(SLICES_AT_ONCE if distinct else 1, len(waiting)))]
-            sent = [self._send(DeleteObjects(bucket, caller.user_id, caller.may_use(bucket), each)) for each in some]
+            sent = [self._send(DeleteObjects(bucket, *caller.acting_in(bucket), each)) for each in some]
             failed: EntrepotError | None = None
             for keys, answer in zip(some, await asyncio.gather(*sent, return_exceptions=True), strict=True):
                 if not isinstance(answer, BaseException):

@@ -55,6 +55,6 @@ class ListingOperations(ReadOperations):
     ) -> str | None:
         """Replace the tags. Returns the version id that has them. Raises as a read does."""
         shown: str | None = await self._send(
-            SetTags(bucket, key, caller.user_id, caller.may_use(bucket), version or "", pack_map(tags))
+            SetTags(bucket, key, *caller.acting_in(bucket), version or "", pack_map(tags))
         )
         return shown

@@ -84,7 +84,7 @@ class PosixOperations(EngineBase):
     ) -> int:
         """Create a directory. Returns its node. Raises `NameExists`, and `NoSuchName` if the parent does not exist."""
         parent, base = self._parent_of(caller, bucket, path)
-        command = Mkdir(bucket, caller.user_id, caller.may_use(bucket), parent, base + b"/", mode, uid, gid)
+        command = Mkdir(bucket, *caller.acting_in(bucket), parent, base + b"/", mode, uid, gid)
         return int(await self._send(command))
 
     async def rmdir(self, caller: Caller, bucket: str, path: bytes) -> None:
@@ -92,23 +92,21 @@ class PosixOperations(EngineBase):
         location = self._locate(caller, bucket, path)
         if not location.is_dir:
             raise NotADirectory(path)
-        await self._send(Rmdir(bucket, caller.user_id, caller.may_use(bucket), location.parent, location.name))
+        await self._send(Rmdir(bucket, *caller.acting_in(bucket), location.parent, location.name))
 
     async def unlink(self, caller: Caller, bucket: str, path: bytes) -> None:
         """Remove a name that is no directory. Raises `IsADirectory`, `NoSuchName`."""
         location = self._locate(caller, bucket, path)
         if location.is_dir:
             raise IsADirectory(path)
-        await self._send(Unlink(bucket, caller.user_id, caller.may_use(bucket), location.parent, location.name))
+        await self._send(Unlink(bucket, *caller.acting_in(bucket), location.parent, location.name))
 
     async def rename(self, caller: Caller, bucket: str, path: bytes, to_path: bytes, flags: int = 0) -> None:
         """Rename as renameat2(2) does, with its *flags*. One record, however much is below a directory."""
         location = self._locate(caller, bucket, path)
         parent, base = self._parent_of(caller, bucket, to_path)
         to_name = base + b"/" if location.is_dir else base
-        command = Rename(
-            bucket, caller.user_id, caller.may_use(bucket), location.parent, location.name, parent, to_name, flags
-        )
+        command = Rename(bucket, *caller.acting_in(bucket), location.parent, location.name, parent, to_name, flags)
         await self._send(command)
 
     async def link(self, caller: Caller, bucket: str, path: bytes, to_path: bytes) -> int:
@@ -117,15 +115,13 @@ class PosixOperations(EngineBase):
         if location.is_dir:
             raise IsADirectory(path)
         parent, base = self._parent_of(caller, bucket, to_path)
-        command = Link(bucket, caller.user_id, caller.may_use(bucket), location.parent, location.name, parent, base)
+        command = Link(bucket, *caller.acting_in(bucket), location.parent, location.name, parent, base)
         return int(await self._send(command))
 
     async def symlink(self, caller: Caller, bucket: str, target: bytes, path: bytes, uid: int = 0, gid: int = 0) -> int:
         """Create a symbolic link at *path*. *target* is not resolved. Returns the node."""
         parent, base = self._parent_of(caller, bucket, path)
-        return int(
-            await self._send(Symlink(bucket, caller.user_id, caller.may_use(bucket), parent, base, target, uid, gid))
-        )
+        return int(await self._send(Symlink(bucket, *caller.acting_in(bucket), parent, base, target, uid, gid)))
 
     async def readlink(self, caller: Caller, bucket: str, path: bytes) -> bytes:
         """Return the target of a symbolic link. Raises `InvalidArgument` for another kind of file."""
@@ -146,8 +142,7 @@ class PosixOperations(EngineBase):
         return await self._send(
             Clone(
                 bucket,
-                caller.user_id,
-                caller.may_use(bucket),
+                *caller.acting_in(bucket),
                 location.parent,
                 location.name,
                 parent,
@@ -174,8 +169,7 @@ class PosixOperations(EngineBase):
         location = self._locate(caller, bucket, path)
         command = SetAttributes(
             bucket,
-            caller.user_id,
-            caller.may_use(bucket),
+            *caller.acting_in(bucket),
             location.node,
             location.is_dir,
             mode,
@@ -193,17 +187,13 @@ class PosixOperations(EngineBase):
         setxattr(2)."""
         location = self._locate(caller, bucket, path)
         await self._send(
-            SetXattr(
-                bucket, caller.user_id, caller.may_use(bucket), location.node, location.is_dir, name, value, require
-            )
+            SetXattr(bucket, *caller.acting_in(bucket), location.node, location.is_dir, name, value, require)
         )
 
     async def remove_xattr(self, caller: Caller, bucket: str, path: bytes, name: bytes) -> None:
         """Remove an extended attribute. Raises `NoSuchName` if it does not exist."""
         location = self._locate(caller, bucket, path)
-        await self._send(
-            RemoveXattr(bucket, caller.user_id, caller.may_use(bucket), location.node, location.is_dir, name)
-        )
+        await self._send(RemoveXattr(bucket, *caller.acting_in(bucket), location.node, location.is_dir, name))
 
     # --- paths --------------------------------------------------------------------------------------------------------
 

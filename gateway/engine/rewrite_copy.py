@@ -60,7 +60,7 @@ class RewriteCopyOperations(ReadOperations, WriteOperations):
                 etag = digests.md5.hex()
                 version, modified_ns = await self._send(
                     PutObject(
-                        bucket, key, caller.user_id, caller.may_use(bucket), stored.size, etag, stored.extents,
+                        bucket, key, *caller.acting_in(bucket), stored.size, etag, stored.extents,
                         stored.blocks,
                         context.targets.policy, file.headers if meta is None else pack_map(meta.headers),
                         pack_checksums(made), tags, preconditions(conditions),
@@ -89,6 +89,6 @@ class RewriteCopyOperations(ReadOperations, WriteOperations):
         WriteContext, digests: Digests, value: str,
     ) -> PutPart:  # fmt: skip
         return PutPart(
-            bucket, key, caller.user_id, caller.may_use(bucket), upload, number, stored.size, digests.md5.hex(),
+            bucket, key, *caller.acting_in(bucket), upload, number, stored.size, digests.md5.hex(),
             stored.extents, stored.blocks, context.targets.policy, digests.crc64nvme, value,
         )  # fmt: skip

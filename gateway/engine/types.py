@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gateway.access.request import Context
@@ -74,15 +75,23 @@ class Caller(NamedTuple):
     user_id: int
     tenant: int
     root: bool
-    granted: frozenset[str] = frozenset()
-    """The buckets of others in which a policy allows this operation (`BucketPolicyOperations.authorize`)."""
-
+    granted: Mapping[str, int] = MappingProxyType({})
+    """The buckets of others in which a policy grants this operation, each with the id of its owner
+    (`BucketPolicyOperations.granted_by_policy`)."""
     context: Context | None = None
     """The condition keys of the request that the caller has sent, for policies; None: it has none."""
 
-    def may_use(self, bucket: str) -> bool:
-        """Whether the operation may use *bucket* even if the user does not own it."""
-        return self.root or bucket in self.granted
+    def may_use(self, bucket: str, owner: int) -> bool:
+        """Whether the operation may use *bucket*, which belongs to the user *owner*."""
+        return owner == self.user_id or self.root or self.granted.get(bucket) == owner
+
+    def acting_in(self, bucket: str) -> tuple[int, bool]:
+        """Return the user for whom a command on *bucket* runs, and whether that is a root user.
+
+        What a policy grants is done for the bucket's owner. So the command that commits it is refused if the bucket has
+        another owner by then, and what is stored belongs to the owner, as with S3's BucketOwnerEnforced."""
+        owner = self.granted.get(bucket)
+        return (self.user_id, self.root) if owner is None else (owner, False)
 
 
 class PublicAccessBlock(NamedTuple):

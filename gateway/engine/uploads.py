@@ -46,7 +46,7 @@ class UploadOperations(EngineBase):
         """Create an upload. Returns its id. Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`."""
         keys.check_new_key(key)
         command = CreateUpload(
-            bucket, key, caller.user_id, caller.may_use(bucket), checksum_algorithm, checksum_type,
+            bucket, key, *caller.acting_in(bucket), checksum_algorithm, checksum_type,
             pack_map(meta.headers), pack_map(meta.tags),
         )  # fmt: skip
         return await self._send(command)
@@ -93,7 +93,7 @@ class UploadOperations(EngineBase):
         arriving."""
         algorithm, value = expected_checksum or ("", "")
         command = CompleteUpload(
-            bucket, key, caller.user_id, caller.may_use(bucket), upload, tuple(_wanted(each) for each in wanted),
+            bucket, key, *caller.acting_in(bucket), upload, tuple(_wanted(each) for each in wanted),
             algorithm, value, expected_type or "", expected_size, preconditions(conditions),
         )  # fmt: skip
         finished = await self._complete(caller, command)
@@ -139,7 +139,7 @@ class UploadOperations(EngineBase):
 
     async def abort_upload(self, caller: Caller, bucket: str, key: bytes, upload: str) -> None:
         """Abort an upload. Raises `NoSuchUpload`."""
-        await self._send(AbortUpload(bucket, key, caller.user_id, caller.may_use(bucket), upload))
+        await self._send(AbortUpload(bucket, key, *caller.acting_in(bucket), upload))
 
 
 def _wanted(part: WantedPart) -> complete.WantedPart:

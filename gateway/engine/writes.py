@@ -64,7 +64,7 @@ class WriteOperations(EngineBase):
             etag = digests.md5.hex()
             version, modified_ns = await self._send(
                 PutObject(
-                    bucket, key, caller.user_id, caller.may_use(bucket), stored.size, etag, stored.extents,
+                    bucket, key, *caller.acting_in(bucket), stored.size, etag, stored.extents,
                         stored.blocks,
                     context.targets.policy, pack_map(meta.headers), pack_checksums(checksums), pack_map(meta.tags),
                     preconditions(conditions),
@@ -93,7 +93,7 @@ class WriteOperations(EngineBase):
             etag = digests.md5.hex()
             modified_ns = await self._send(
                 PutPart(
-                    bucket, key, caller.user_id, caller.may_use(bucket), upload, number, stored.size, etag,
+                    bucket, key, *caller.acting_in(bucket), upload, number, stored.size, etag,
                     stored.extents, stored.blocks, context.targets.policy, digests.crc64nvme, checksum,
                 )
             )  # fmt: skip

@@ -112,22 +112,23 @@ class InProcessApi(FileApi):
         vars(api)["_caller"] = self._caller._replace(granted=permitted)
         return api
 
-    def _granted(self, needs: Sequence[Need]) -> frozenset[str]:
-        """Return the buckets for which policies allow all of *needs*. Raises `AccessDenied` for one that is denied."""
-        allowed: dict[str, bool] = {}
+    def _granted(self, needs: Sequence[Need]) -> dict[str, int]:
+        """Return the buckets for which policies grant all of *needs*, with their owners. Raises `AccessDenied` for one
+        that is denied."""
+        granted: dict[str, int] = {}
         for action, bucket, key, context, subtree in needs:
             if subtree:
                 self._engine.check_all_keys(self._caller, bucket)
             values = ChainedContext(context, self._caller.context) if context else self._caller.context
-            permitted = self._engine.policy_allows(self._caller, action, bucket, key, context=values)
-            allowed[bucket] = permitted and allowed.get(bucket, True)
-        return frozenset(bucket for bucket, permitted in allowed.items() if permitted)
+            owner = self._engine.granted_by_policy(self._caller, action, bucket, key, context=values)
+            granted[bucket] = owner if granted.get(bucket, owner) else 0
+        return {bucket: owner for bucket, owner in granted.items() if owner}
 
     def check_may_list(self) -> None:
         """Raise `AccessDenied` if the caller uses buckets by a policy that does not allow listing them."""
         caller = self._caller
         for bucket in caller.granted:
-            if not self._engine.policy_allows(caller, "s3:ListBucket", bucket):
+            if not self._engine.granted_by_policy(caller, "s3:ListBucket", bucket):
                 raise AccessDenied("the caller may not list the bucket")
 
     async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:

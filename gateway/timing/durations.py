@@ -352,7 +352,7 @@ class ProbesTiming:
     backlog_seconds: Pause = 5.0
     """Between two counts of what waits for the keeper."""
     copies_seconds: Pause = 15.0
-    """Between two counts of the blocks on each backend."""
+    """Between two counts of the blocks on each backend, of what buckets store, and of space on disks."""
     connection_seconds: Limit = 60.0
     """How long a connection to the address for metrics and probes may stay open, from when it is accepted."""
     last_answer_seconds: Limit = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.engine.types import Deleted, DeleteOne
 from gateway.errors import AccessDenied, EntrepotError
-from s3api.authorize import key_allowed
+from s3api.authorize import key_granted
 from s3api.errors import S3Error
 from s3api.format.conditions import delete_conditions, make_delete_conditions
 from s3api.format.error_response import translate_error
@@ -46,31 +46,33 @@ async def delete_objects(request: S3Request) -> Response:
     return xml_response(f"{XML_HEAD}<DeleteResult {XMLNS}>{body}</DeleteResult>")
 
 
-CHECKED_TOGETHER = 16
-"""So many keys are checked against the bucket's policy without a break. One takes up to a fraction of a millisecond."""
+KEYS_PER_SLICE = 16
+"""Keys that are checked against the bucket's policy before the event loop runs other tasks."""
 
 
 async def _delete_allowed(request: S3Request, wanted: list[DeleteOne]) -> Sequence[Deleted | EntrepotError]:
     """Delete the keys that the caller may delete. Returns the outcome of each key, in order. Raises what
     `Engine.delete_many` raises, as for a caller who may use nothing in the bucket."""
     denied: dict[int, AccessDenied] = {}
-    granted: set[int] = set()
+    owners: dict[int, int] = {}  # of the keys that are granted
     for nth, one in enumerate(wanted):
-        if nth % CHECKED_TOGETHER == CHECKED_TOGETHER - 1:
+        if nth % KEYS_PER_SLICE == KEYS_PER_SLICE - 1:
             await asyncio.sleep(0)
         action = "s3:DeleteObject" if one.version is None else "s3:DeleteObjectVersion"
         try:
-            if key_allowed(request, action, one.key, one.version):
-                granted.add(nth)
+            owner = key_granted(request, action, one.key, one.version)
         except AccessDenied as error:
             denied[nth] = error
+        else:
+            if owner:
+                owners[nth] = owner
     caller = request.caller
-    if not caller.user_id and not granted:
+    if not caller.user_id and not owners:
         raise AccessDenied("no policy allows an anonymous request to delete any of the keys")
-    if granted:  # the caller does not own the bucket, so nothing else is allowed
-        caller = caller._replace(granted=frozenset({request.bucket}))
+    if owners:  # the caller does not own the bucket, so nothing else is allowed
+        caller = caller._replace(granted={request.bucket: min(owners.values())})
         refused = AccessDenied("no policy allows the deletion")
-        denied |= {nth: refused for nth in range(len(wanted)) if nth not in granted and nth not in denied}
+        denied |= {nth: refused for nth in range(len(wanted)) if nth not in owners and nth not in denied}
     if not denied:
         return await request.engine.delete_many(caller, request.bucket, wanted)
     allowed = [one for nth, one in enumerate(wanted) if nth not in denied]

@@ -202,6 +202,7 @@ def test_a_statement_with_anything_in_a_field_is_refused_or_accepted_but_no_othe
         ({"Condition": {"DateLessThan": {"aws:CurrentTime": "soon"}}}, "not a date"),
         ({"Condition": {"NumericEquals": {"s3:max-keys": "ten"}}}, "not a number"),
         ({"Condition": []}, "Condition of Statement 1"),
+        ({"Condition": {"StringEquals": {"aws:username": []}}}, "has no value"),
         ({"Unknown": 1}, "Unknown field Unknown in Statement 1"),
     ],
 )

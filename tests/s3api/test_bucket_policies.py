@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -407,3 +408,48 @@ async def test_a_condition_on_a_version_is_about_the_version_that_is_used(
     found = await site.call(bob.delete_objects, Bucket="bucket", Delete={"Objects": objects})
     assert [each["VersionId"] for each in found["Deleted"]] == [other]
     assert [each["VersionId"] for each in found["Errors"]] == [kept]
+
+
+# --- while a request is under way -----------------------------------------------------------------------------------
+
+
+async def slow_put(site: Site) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Begin an anonymous upload of ten bytes, and send half of them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    writer.write(b"PUT /bucket/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\n12345")
+    await writer.drain()
+    while site.server.in_flight == 0:
+        await asyncio.sleep(0)
+    return reader, writer
+
+
+async def test_a_grant_does_not_hold_in_another_owners_bucket_of_the_same_name(
+    site: Site, s3: Any, bob: Any, share: Callable[..., Any]
+) -> None:
+    await open_to_everybody(site, s3)
+    await share(statement(Principal="*", Action="s3:PutObject"))
+    reader, writer = await slow_put(site)
+    await site.call(s3.delete_bucket, Bucket="bucket")
+    await site.call(bob.create_bucket, Bucket="bucket")
+    writer.write(b"67890")
+    assert (await reader.read()).startswith(b"HTTP/1.1 403")
+    writer.close()
+    assert "Contents" not in await site.call(bob.list_objects_v2, Bucket="bucket")
+
+
+async def test_what_a_guest_stores_belongs_to_the_owner_of_the_bucket(
+    site: Site, s3: Any, nobody: Any, share: Callable[..., Any]
+) -> None:
+    await open_to_everybody(site, s3)
+    await share(statement(Principal="*", Action="s3:PutObject"))
+    await site.call(nobody.put_object, Bucket="bucket", Key="k", Body=b"a")
+    (found,) = (await site.call(s3.list_objects_v2, Bucket="bucket", FetchOwner=True))["Contents"]
+    assert found["Owner"]["DisplayName"] == "alice"
+
+
+async def test_a_prefix_may_contain_the_name_of_an_override(site: Site, s3: Any, nobody: Any, share: Any) -> None:
+    await open_to_everybody(site, s3)
+    await share(statement(Principal="*", Action="s3:ListBucket", Resource=ARN), EVERYBODY)
+    assert await code_of(site, nobody.list_objects_v2, Prefix="response-") == "done"
+    await site.store(b"k", b"data")
+    assert await code_of(site, nobody.get_object, Key="k", ResponseContentType="text/html") == "InvalidRequest"

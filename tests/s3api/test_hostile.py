@@ -30,8 +30,8 @@ class Nothing:
     def credential(self, _access_key: str) -> tuple[str, Caller]:
         return "secret", Caller("someone", 7, 1, root=False)
 
-    def policy_allows(self, *_arguments: Any) -> bool:
-        return False
+    def granted_by_policy(self, *_arguments: Any) -> int:
+        return 0
 
     def public_document(self, *_arguments: Any) -> None:
         return None
