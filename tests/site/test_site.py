@@ -16,6 +16,7 @@ from gateway.site.site import Site
 from gateway.site.storage.block_storage import BlockStorage
 from gateway.site.storage.marker_guard import MarkerGuard
 from tests.new_sites import new_site
+from tests.waiting import until_true
 
 
 @pytest.fixture
@@ -79,4 +80,4 @@ async def test_opening_that_fails_half_way_leaves_nothing_open(
             await Site.open(folder)
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == tasks
-    assert descriptors() <= before
+    await until_true(lambda: descriptors() <= before, "the descriptors to be closed, some by threads")
