@@ -76,14 +76,22 @@ def _source_granted(request: S3Request, source: CopySource) -> int:
 
 
 def conceal(request: S3Request, error: Exception) -> Exception:
-    """Return the error for the client: AccessDenied in the place of one that reveals that a key does not exist, to
-    a caller who has the use of the bucket by a policy and may not list it (S3 API reference, GetObject,
-    "Permissions")."""
-    granted = request.caller.granted
-    if not granted or not isinstance(error, core.NoSuchKey | core.NoSuchVersion | core.DeleteMarker):
-        return error
+    """Return the error for the client. Two kinds of errors would tell too much:
+
+    - A missing key is AccessDenied for a caller who uses the bucket by a policy and may not list it (S3 API reference,
+      GetObject, "Permissions").
+    - All refusals of anonymous requests are alike, so that they do not tell which buckets exist."""
+    if request.caller.granted and isinstance(error, core.NoSuchKey | core.NoSuchVersion | core.DeleteMarker):
+        error = _unless_listed(request, error)
+    if not request.caller.user_id and isinstance(error, core.AccessDenied):
+        return S3Error("AccessDenied", _NOT_SIGNED)
+    return error
+
+
+def _unless_listed(request: S3Request, error: Exception) -> Exception:
+    """Return *error* if the caller may list all buckets that are granted, otherwise `AccessDenied`."""
     try:
-        if all(_all_granted(request, ("s3:ListBucket",), bucket, None, None) for bucket in granted):
+        if all(_all_granted(request, ("s3:ListBucket",), bucket, None, None) for bucket in request.caller.granted):
             return error
     except core.AccessDenied as denied:
         return denied

@@ -86,6 +86,8 @@ def compile_condition(operator: str, key: str, listed: Sequence[str]) -> Conditi
     if found is None:
         raise ValueError(f"the condition operator {operator} is not supported")
     make, negated = found
+    if name.endswith("IpAddress") and key != "aws:sourceip":
+        raise ValueError(f"{operator} is supported only with aws:SourceIp")
     networks = tuple(map(_network, listed)) if name == "IpAddress" else ()
     fixed = name in ("StringEquals", "StringEqualsIgnoreCase") and not any("${" in each for each in listed)
     return Condition(key, tuple(map(make, listed)), negated, if_exists, quantifier, networks=networks, fixed=fixed)
@@ -127,7 +129,7 @@ def _date(text: str) -> float:
     if _NUMBER.fullmatch(text) and len(text) != len("2026"):
         return float(text)
     try:
-        at = datetime.fromisoformat(text)
+        at = datetime.fromisoformat({4: f"{text}-01-01", 7: f"{text}-01"}.get(len(text), text))
     except ValueError:
         raise ValueError(f"{text!r} is not a date such as 2026-11-24T00:00:00Z") from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gateway.access.actions import ACTIONS, ActionKind, actions_matched
 from gateway.access.conditions import Condition, compile_condition
 from gateway.access.patterns import Pattern
-from gateway.access.policy import Policy, Principals, Statement
+from gateway.access.policy import Policy, Principals, Statement, make_policy
 from gateway.errors import MalformedPolicy
 
 POLICY_BYTES_MAX = 20 << 10
@@ -61,7 +61,8 @@ def parse_bucket_policy(text: bytes, bucket: str, user_id: UserId) -> Policy:
     scope = _Scope(bucket, user_id, variables=version == VERSIONS[0])
     seen: set[str] = set()
     compiled = [_statement(each, f"Statement {nth}", scope, seen) for nth, each in enumerate(statements, 1)]
-    return Policy(*(tuple(each for effect, each in compiled if effect == wanted) for wanted in ("Deny", "Allow")))
+    denying, allowing = ([each for effect, each in compiled if effect == wanted] for wanted in ("Deny", "Allow"))
+    return make_policy(denying, allowing)
 
 
 def _load(text: bytes) -> dict[str, Any]:

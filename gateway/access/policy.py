@@ -5,6 +5,8 @@ Source: the IAM user guide, "Policy evaluation logic".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from typing import NamedTuple
 
 from gateway.access.conditions import Condition
@@ -54,12 +56,9 @@ class Policy(NamedTuple):
     denying: tuple[Statement, ...]
     allowing: tuple[Statement, ...]
 
-    @property
-    def is_public(self) -> bool:
-        """Whether the policy allows something to anybody, without a condition that limits the clients.
-
-        Source: the S3 user guide, "Blocking public access to your Amazon S3 storage", "The meaning of public"."""
-        return any(_is_public(statement) for statement in self.allowing)
+    is_public: bool
+    """Whether the policy allows something to anybody, without a condition that limits the clients (S3 user guide,
+    "Blocking public access to your Amazon S3 storage", "The meaning of public")."""
 
     def denies(self, request: AccessRequest) -> bool:
         """Whether a statement denies *request*. That outweighs all statements that allow it."""
@@ -70,9 +69,14 @@ class Policy(NamedTuple):
         return any(statement.applies(request) for statement in self.allowing)
 
 
-_PUBLIC_PREFIX = {4: 8, 6: 32}
-"""A network with a shorter prefix than this contains so many addresses that it limits nobody, by IP version."""
+_ADDRESSES_MAX = {4: 1 << 24, 6: 1 << 96}
+"""Networks with more addresses than this together limit nobody, by IP version: those of one /8 or /32."""
 _USER_KEYS = frozenset({"aws:username", "aws:userid"})
+
+
+def make_policy(denying: Sequence[Statement], allowing: Sequence[Statement]) -> Policy:
+    """Return the policy of these statements."""
+    return Policy(tuple(denying), tuple(allowing), any(map(_is_public, allowing)))
 
 
 def _is_public(statement: Statement) -> bool:
@@ -86,5 +90,12 @@ def _limits_clients(condition: Condition) -> bool:
     if condition.negated or condition.if_exists or condition.null is not None or condition.quantifier == "all":
         return False
     if condition.networks:
-        return all(network.prefixlen >= _PUBLIC_PREFIX[network.version] for network in condition.networks)
+        return all(_count(condition.networks, version) <= most for version, most in _ADDRESSES_MAX.items())
     return condition.key in _USER_KEYS and condition.fixed
+
+
+def _count(networks: Sequence[IPv4Network | IPv6Network], version: int) -> int:
+    """Return how many addresses of an IP version the networks contain."""
+    if version == 4:
+        return sum(each.num_addresses for each in collapse_addresses(n for n in networks if isinstance(n, IPv4Network)))
+    return sum(each.num_addresses for each in collapse_addresses(n for n in networks if isinstance(n, IPv6Network)))

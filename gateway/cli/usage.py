@@ -17,13 +17,14 @@ def usage(
     folder: SiteArgument,
     bucket: Annotated[str | None, typer.Option("--bucket", metavar="NAME", help="Only this bucket.")] = None,
     user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Only the buckets of this user.")] = None,
-    users: Annotated[bool, typer.Option("--users", help="The sums of each user, in the place of buckets.")] = False,
+    users: Annotated[bool, typer.Option("--users", help="Show totals per user instead of buckets.")] = False,
     raw: RawBytes = False,
     json: Json = False,
 ) -> None:
-    """Show what each bucket stores, the largest first. The numbers are exact and take no time to count.
+    """Show what each bucket stores, the largest first. Reads counters; no object is counted.
 
-    SIZE is that of all versions, as clients sent them: without copies, and without the parts of open uploads."""
+    SIZE counts all versions at the size that clients uploaded, without further copies and without unfinished
+    uploads."""
     from gateway.site.admin.usage import bucket_usage, user_usage
 
     if bucket is not None and (users or user is not None):

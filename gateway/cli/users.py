@@ -111,7 +111,7 @@ def transfer(
     site: SiteOption,
     json: Json = False,
 ) -> None:
-    """Give a bucket to another user. The former owner may not use it any more."""
+    """Give a bucket to another user. Its policy is removed, so the former owner may not use it any more."""
     from gateway.site.admin import users
 
     former = run_on_site(site, lambda opened: users.transfer_bucket(opened, bucket, to))
@@ -133,7 +133,7 @@ def add_access_key(
         typer.Option(
             "--expires",
             metavar="TIME",
-            help="When the key stops being accepted: like 30d, 12h or 2027-01-31. [default: never]",
+            help="When the key expires: like 30d, 12h, 90m (minutes) or 2027-01-31. [default: never]",
             show_default=False,
         ),
     ] = None,

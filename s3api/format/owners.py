@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.engine.types import Caller
 from s3api.format.xml_writer import escape
 
 if TYPE_CHECKING:
@@ -19,14 +20,16 @@ def owner_id(user: int) -> str:
 
 
 class Owners(dict[int, str]):
-    """The content of the Owner element by user, created on first use. One instance serves one page."""
+    """The content of the Owner element by user, created on first use. One instance serves one page. An anonymous
+    *caller* sees no names of users."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, caller: Caller) -> None:
         super().__init__()
         self._engine = engine
+        self._shows_names = caller.user_id != 0
 
     def __missing__(self, user: int) -> str:
-        name = self._engine.user_name(user)
+        name = self._engine.user_name(user) if self._shows_names else None
         display_name = f"<DisplayName>{escape(name)}</DisplayName>" if name else ""
         content = self[user] = f"<ID>{owner_id(user)}</ID>{display_name}"
         return content

@@ -31,9 +31,9 @@ async def list_buckets(request: S3Request) -> Response:
     if following is not None:
         sealed = seal_token(request.settings.token_key, "", following.encode())
         tail += f"<ContinuationToken>{sealed}</ContinuationToken>"
+    owner = Owners(request.engine, request.caller).xml(request.caller.user_id)
     return xml_response(
-        f"{XML_HEAD}<ListAllMyBucketsResult {XMLNS}>{Owners(request.engine).xml(request.caller.user_id)}"
-        f"<Buckets>{buckets}</Buckets>{tail}</ListAllMyBucketsResult>"
+        f"{XML_HEAD}<ListAllMyBucketsResult {XMLNS}>{owner}<Buckets>{buckets}</Buckets>{tail}</ListAllMyBucketsResult>"
     )
 
 

@@ -27,7 +27,7 @@ async def list_objects_v2(request: S3Request) -> Response:
             start_after=request.raw("start-after"),
             limit=limit,
             url=url,
-            owners=Owners(request.engine) if request.query.get("fetch-owner") == "true" else None,
+            owners=Owners(request.engine, request.caller) if request.query.get("fetch-owner") == "true" else None,
             token=token,
             next_token=seal_token(request.settings.token_key, request.bucket, page.next)
             if page.next is not None
@@ -76,7 +76,9 @@ async def list_objects_v1(request: S3Request) -> Response:
     if page.next is not None and delimiter:
         # Without a delimiter, clients continue after the last key.
         head.append(f"<NextMarker>{encode(page.next)}</NextMarker>")
-    return xml_response(f"{''.join(head)}{format_page(page, encode, Owners(request.engine))}</ListBucketResult>")
+    return xml_response(
+        f"{''.join(head)}{format_page(page, encode, Owners(request.engine, request.caller))}</ListBucketResult>"
+    )
 
 
 async def _page(request: S3Request, after: bytes, limit: int) -> Page:

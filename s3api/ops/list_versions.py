@@ -35,7 +35,9 @@ async def list_object_versions(request: S3Request) -> Response:
         head += f"<Delimiter>{encode(delimiter)}</Delimiter>"
     if url:
         head += "<EncodingType>url</EncodingType>"
-    listed = format_versions(page.versions, encode, Owners(request.engine)) + format_prefixes(page.prefixes, encode)
+    listed = format_versions(page.versions, encode, Owners(request.engine, request.caller)) + format_prefixes(
+        page.prefixes, encode
+    )
     return xml_response(
         f"{XML_HEAD}<ListVersionsResult {XMLNS}>{head}{_more_xml(page, encode)}{listed}</ListVersionsResult>"
     )

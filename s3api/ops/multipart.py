@@ -107,7 +107,7 @@ async def list_parts(request: S3Request) -> Response:
     more = page.next_number is not None or len(page.parts) > limit
     last = shown[-1].number if shown else marker
     encode = key_encoder(request.url_encoding())
-    info, owners = page.upload, Owners(request.engine)
+    info, owners = page.upload, Owners(request.engine, request.caller)
     parts = "".join([_part_xml(each, info.checksum) for each in shown])
     kinds = ""
     if info.checksum:
@@ -152,7 +152,7 @@ async def list_multipart_uploads(request: S3Request) -> Response:
         head += f"<Delimiter>{encode(delimiter)}</Delimiter>"
     if url:
         head += "<EncodingType>url</EncodingType>"
-    owners = Owners(request.engine)
+    owners = Owners(request.engine, request.caller)
     uploads = "".join([_upload_xml(each, encode, owners) for each in page.uploads])
     return xml_response(
         f"{XML_HEAD}<ListMultipartUploadsResult {XMLNS}>{head}{uploads}{format_prefixes(page.prefixes, encode)}"

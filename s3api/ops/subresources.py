@@ -167,7 +167,7 @@ async def get_object_acl(request: S3Request) -> Response:
 
 
 def _acl(request: S3Request, owner: int) -> Response:
-    owners = Owners(request.engine)
+    owners = Owners(request.engine, request.caller)
     return xml_response(
         f"{XML_HEAD}<AccessControlPolicy {XMLNS}>{owners.xml(owner)}<AccessControlList><Grant>"
         f'<Grantee {_XSI} xsi:type="CanonicalUser">{owners[owner]}</Grantee>'

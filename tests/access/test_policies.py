@@ -199,6 +199,7 @@ def test_a_statement_with_anything_in_a_field_is_refused_or_accepted_but_no_othe
         ({"Condition": {"StringSame": {"s3:prefix": "a"}}}, "StringSame is not supported"),
         ({"Condition": {"StringEquals": {"aws:MultiFactorAuthAge": "a"}}}, "condition key"),
         ({"Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/33"}}}, "not an IP address"),
+        ({"Condition": {"IpAddress": {"aws:UserAgent": "10.0.0.1"}}}, "only with aws:SourceIp"),
         ({"Condition": {"DateLessThan": {"aws:CurrentTime": "soon"}}}, "not a date"),
         ({"Condition": {"NumericEquals": {"s3:max-keys": "ten"}}}, "not a number"),
         ({"Condition": []}, "Condition of Statement 1"),
@@ -273,6 +274,13 @@ def test_dates_and_tags_are_compared() -> None:
         assert outcome(tagged, request()._replace(tags=lambda tags=tags: tags)) == decision
 
 
+@pytest.mark.parametrize("date", ["2026", "2026-11", "2026-11-24", "2026-11-24T00:00:00Z", "1764000000"])
+def test_a_date_may_be_written_with_any_precision(date: str) -> None:
+    policy = parse(statement(Condition={"DateGreaterThan": {"aws:CurrentTime": date}}))
+    assert decide(policy, aws_currenttime="2026-12-24T10:00:00Z") == "allow"
+    assert decide(policy, aws_currenttime="2020-01-01T00:00:00Z") == "silent"
+
+
 def test_values_of_a_key_with_several_are_compared_by_any_and_all() -> None:
     keys = "s3:RequestObjectTagKeys"
     anyone = parse(statement(Condition={"ForAnyValue:StringEquals": {keys: ["a", "b"]}}))
@@ -308,6 +316,8 @@ def test_a_network_contains_an_address_that_is_mapped_into_version_6() -> None:
         ({"Principal": None, "NotPrincipal": {"AWS": "alice"}}, True),
         ({"Condition": {"IpAddress": {"aws:SourceIp": "10.1.0.0/16"}}}, False),
         ({"Condition": {"IpAddress": {"aws:SourceIp": ["10.1.0.0/16", "0.0.0.0/0"]}}}, True),
+        ({"Condition": {"IpAddress": {"aws:SourceIp": [f"{first}.0.0.0/8" for first in range(256)]}}}, True),
+        ({"Condition": {"IpAddress": {"aws:SourceIp": ["10.0.0.0/8", "10.1.0.0/16"]}}}, False),
         ({"Condition": {"NotIpAddress": {"aws:SourceIp": "10.1.0.0/16"}}}, True),
         ({"Condition": {"StringEquals": {"aws:username": "alice"}}}, False),
         ({"Condition": {"StringLike": {"aws:username": "*"}}}, True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -328,6 +329,24 @@ async def test_an_anonymous_copy_does_not_tell_which_buckets_exist(
     await site.call(s3.create_bucket, Bucket="secret")
     for source in ("secret", "nowhere"):
         assert await code_of(site, nobody.copy_object, Key="copy", CopySource=f"{source}/k") == "AccessDenied"
+
+
+async def test_refusals_and_listings_tell_anonymous_clients_neither_buckets_nor_users(
+    site: Site, s3: Any, signer: Signer, nobody: Any, share: Callable[..., Any]
+) -> None:
+    async def unsigned(method: str, path: str) -> tuple[int, bytes]:
+        head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        reply = await signer.send(head.encode())
+        return reply.status, re.sub(rb"<(RequestId|HostId|Resource)>[^<]*<", b"", reply.body)
+
+    await open_to_everybody(site, s3)
+    await share(statement(Effect="Deny", Principal="*", Action="s3:GetObject"))
+    for method in ("GET", "PUT", "DELETE"):
+        assert await unsigned(method, "/bucket/k") == await unsigned(method, "/nowhere/k")
+    assert await unsigned("GET", "/bucket") == await unsigned("GET", "/nowhere")
+    await share(statement(Principal="*", Action="s3:ListBucket", Resource=ARN))
+    await site.store(b"k", b"data")
+    assert b"alice" not in (await unsigned("GET", "/bucket"))[1]
 
 
 async def test_files_are_never_served_without_a_signature(site: Site, signer: Signer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -47,10 +48,17 @@ def test_a_bucket_is_given_to_another_user(endpoint: Endpoint) -> None:
     givers, takers = (client(endpoint, each["access_key"], each["secret_key"]) for each in (giver, taker))
     givers.create_bucket(Bucket="given-bucket")
     givers.put_object(Bucket="given-bucket", Key="k", Body=b"data")
+    objects = "arn:aws:s3:::given-bucket/*"
+    kept = {"Effect": "Allow", "Principal": {"AWS": "giver"}, "Action": "s3:*", "Resource": objects}
+    givers.put_bucket_policy(Bucket="given-bucket", Policy=json.dumps({"Statement": kept}))
+    givers.delete_public_access_block(Bucket="given-bucket")
     done = entrepot(endpoint, "user", "transfer", "given-bucket", "taker")
     assert done == {"bucket": "given-bucket", "former_owner": "giver", "owner": "taker"}
     assert takers.get_object(Bucket="given-bucket", Key="k")["Body"].read() == b"data"
     assert code_of(lambda: givers.get_object(Bucket="given-bucket", Key="k")) == "AccessDenied"
+    assert code_of(lambda: takers.get_bucket_policy(Bucket="given-bucket")) == "NoSuchBucketPolicy"
+    blocked = takers.get_public_access_block(Bucket="given-bucket")["PublicAccessBlockConfiguration"]
+    assert set(blocked.values()) == {True}
     counts = {each["name"]: each["buckets"] for each in entrepot(endpoint, "user", "list")}
     assert (counts["giver"], counts["taker"]) == (0, 1)
     entrepot(endpoint, "user", "remove", "giver")

@@ -175,7 +175,8 @@ def remove_bucket_document(command: RemoveBucketDocument, tx: Tx) -> None:
 class TransferBucket(Command[None]):
     """Give a bucket another owner. *former_owner* and *owner* are names of users. Answers None.
 
-    The owners of objects stay as they are. Raises `NoSuchBucket`, `NoSuchUser`, and `Busy` if *former_owner* is no
+    Its policy and PublicAccessBlock are removed, since the former owner may have allowed something to itself. The
+    owners of objects stay as they are. Raises `NoSuchBucket`, `NoSuchUser`, and `Busy` if *former_owner* is no
     longer the bucket's owner."""
 
     bucket: str
@@ -191,6 +192,11 @@ def transfer_bucket(command: TransferBucket, tx: Tx) -> None:
         raise Busy(f"the owner of {command.bucket} has just changed")
     if owner.id != former.id:
         tx.need_feature(OWNER_FEATURE)
+        found = tx.get(BUCKET_DOCUMENTS, (bucket.id,))
+        kinds = unpack_map(found.documents) if found is not None else {}
+        for kind in (DocumentKind.POLICY, DocumentKind.PUBLIC_ACCESS_BLOCK):
+            if kind in kinds:
+                tx.emit(BucketDocumentRemoved(command.bucket, int(kind)))
         tx.emit(BucketOwnerSet(command.bucket, command.former_owner, command.owner, owner.id))
 
 
