@@ -64,7 +64,7 @@ def _rename(bucket: str, path: bytes, to_path: bytes, *, directory: bool) -> Alt
 
 
 NEEDS: dict[str, Callable[..., Alternatives]] = {
-    "buckets": lambda *_: [[]],
+    "buckets": lambda *_, **__: [[]],
     "bucket": lambda name: _bucket("ListBucket", name),
     "make_bucket": lambda name: [[]],
     "drop_bucket": lambda name: _bucket("DeleteBucket", name),
@@ -80,8 +80,8 @@ NEEDS: dict[str, Callable[..., Alternatives]] = {
     "mkdir": lambda bucket, path: [[_key("PutObject", bucket, path + SLASH)]],
     "rmdir": lambda bucket, path: [[_key("DeleteObject", bucket, path + SLASH)]],
     "begin_upload": _store,
-    "put_part": lambda bucket, key, *_: [[_key("PutObject", bucket, key)]],
-    "copy_part": lambda bucket, key, upload, number, source, *_: [
+    "put_part": lambda bucket, key, *_, **__: [[_key("PutObject", bucket, key)]],
+    "copy_part": lambda bucket, key, upload, number, source, *_, **__: [
         [_key("PutObject", bucket, key), _key("GetObject", bucket, source)]
     ],
     "tags": lambda bucket, key: [[_key("GetObjectTagging", bucket, key)]],

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.access.actions import ACTIONS, ActionKind
 from gateway.engine.types import ByteRange, ObjectMeta
-from gateway.posix.api import FileApi
+from gateway.posix.api import FileApi, parameters
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from gateway.posix.permissions import NEEDS, needs_of
 from tests.endpoint import Endpoint
@@ -36,6 +36,13 @@ def test_each_method_has_needs_that_policies_may_name() -> None:
         assert bool(needs) == (method not in WITHOUT_NEEDS), method
         for need in needs:
             assert ACTIONS[need.action] is (ActionKind.BUCKET if need.key is None else ActionKind.OBJECT)
+
+
+def test_needs_are_the_same_for_arguments_by_name() -> None:
+    for method, arguments in ARGUMENTS.items():
+        named = NAMED.get(method, {})
+        by_name = dict(zip(parameters(method)[0], arguments, strict=True)) | named
+        assert needs_of(method, (), by_name) == needs_of(method, arguments, named), method
 
 
 def test_both_ends_of_a_copy_and_each_key_that_is_removed_need_permissions() -> None:
